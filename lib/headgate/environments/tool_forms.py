@@ -1,4 +1,4 @@
-"""Two forms of a conversation with tools: as text, which is stored, and in the fields that OpenAI's API has for it."""
+"""Two forms of a conversation with tools: as text, which is stored, and in the tool fields of OpenAI's API."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from headgate.environments.tools import (
 )
 
 _GIVEN: Final = "You may call the tools that you are given, one call per reply."
-"""In place of the instructions, which a chat template writes from `tools`."""
+"""Replaces the instructions, which a chat template generates from `tools`."""
 
 
 @dataclass(frozen=True, slots=True)
 class NativeForm:
-    """What a chat request holds in place of its messages as text.
+    """The messages and tools of a chat request in their native fields.
 
     Attributes:
-        messages: with the fields `tool_calls` and `tool_call_id` where a tool was called.
+        messages: messages with the fields `tool_calls` and `tool_call_id` where a tool was called.
     """
 
     messages: list[dict[str, Any]]
@@ -39,10 +39,10 @@ class NativeForm:
 
 
 def native_form(messages: Sequence[Message]) -> NativeForm | None:
-    """Return a conversation with its tools in fields; None where its environment gives none.
+    """Return a conversation with its tools in fields; None if its environment offers none.
 
-    A call that cannot be read, or of a tool that is not there, stays text, as its answer does: servers refuse a
-    conversation that holds it in a field.
+    A call that cannot be read, or of an unknown tool, stays text, and so does its answer: servers refuse a conversation
+    that has it in a field.
     """
     tools: dict[str, dict[str, Any]] = {}
     written: list[dict[str, Any]] = []
@@ -61,7 +61,7 @@ def native_form(messages: Sequence[Message]) -> NativeForm | None:
         if not isinstance(call, ToolCall) or call.name not in tools or response is None:
             written.append({"role": message.role, "content": message.content})
             continue
-        call_id = f"call{number:05d}"  # nine letters and digits: what the strictest of providers takes
+        call_id = f"call{number:05d}"  # nine letters and digits, which the strictest provider accepts
         written.append(native_message(message.content, call, call_id))
         written.append({"role": "tool", "tool_call_id": call_id, "content": response})
         next(rest)
@@ -69,7 +69,7 @@ def native_form(messages: Sequence[Message]) -> NativeForm | None:
 
 
 def native_message(reply: str, call: ToolCall, call_id: str) -> dict[str, Any]:
-    """Return the message of a model that replies with `call`."""
+    """Return a model's message that replies with `call`."""
     start = reply.rfind(OPENING)
     beside = reply[:start].removesuffix("\n") + reply[reply.find(CLOSING, start) + len(CLOSING) :]
     function = {"name": call.name, "arguments": orjson.dumps(call.arguments).decode()}
@@ -78,16 +78,16 @@ def native_message(reply: str, call: ToolCall, call_id: str) -> dict[str, Any]:
 
 
 def text_with_calls(text: str, calls: Sequence[tuple[str, object]]) -> str:
-    """Return a reply as text: what the model said, then its calls, each by name and arguments.
+    """Return a reply as text: what the model said, then its calls, each with name and arguments.
 
-    Arguments that are no JSON stand there as they came, so that whoever reads the call tells the model.
+    Arguments that are not JSON are kept as they came, so that the reader of the call reports it to the model.
     """
     written = [_call_as_text(name, arguments) for name, arguments in calls]
     return "\n".join([*([text.removesuffix("\n")] if text else []), *written])
 
 
 def text_of_fields(message: dict[str, Any]) -> Message | None:
-    """Return a message with fields of tools as text; None for one without. Undoes `native_form`."""
+    """Return a message with tool fields as text; None for one without. Reverses `native_form`."""
     content = message.get("content")
     said = content if isinstance(content, str) else ""
     if message.get("role") == "tool":
@@ -97,7 +97,7 @@ def text_of_fields(message: dict[str, Any]) -> Message | None:
 
 
 def calls_in(value: object) -> list[tuple[str, object]]:
-    """Return names and arguments of the `tool_calls` of a message; what names nothing is no call."""
+    """Return names and arguments in the `tool_calls` of a message; a call without a name is left out."""
     functions = [one.get("function") for one in value if isinstance(one, dict)] if isinstance(value, list) else []
     named = [one for one in functions if isinstance(one, dict) and isinstance(one.get("name"), str) and one["name"]]
     return [(one["name"], one.get("arguments")) for one in named]
@@ -110,12 +110,12 @@ def _call_as_text(name: str, arguments: object) -> str:
         except orjson.JSONDecodeError:
             arguments = orjson.Fragment(arguments)
     elif not arguments:
-        arguments = {}  # how several providers write a call without any
+        arguments = {}  # how several providers write a call without arguments
     return f"{OPENING}{orjson.dumps({'name': name, 'arguments': arguments}).decode()}{CLOSING}"
 
 
 def _offered(text: str) -> tuple[str, dict[str, dict[str, Any]]] | None:
-    """Return a text without the instructions of a toolbox, and the tools that these list, by name."""
+    """Return a text without a toolbox's instructions, and the tools listed in them, by name."""
     before, found, rest = text.partition(LISTED_BEFORE)
     listed, ended, after = rest.partition(LISTED_AFTER)
     if not found or not ended:
@@ -123,12 +123,12 @@ def _offered(text: str) -> tuple[str, dict[str, dict[str, Any]]] | None:
     try:
         tools = [orjson.loads(line) for line in listed.split("\n")]
         return f"{before}{_GIVEN}{after}", {str(tool["function"]["name"]): tool for tool in tools}
-    except (orjson.JSONDecodeError, LookupError, TypeError):  # a text of others that looks alike
+    except (orjson.JSONDecodeError, LookupError, TypeError):  # another text that looks similar
         return None
 
 
 def _response_in(message: Message) -> str | None:
-    """Return what a tool told the model, where a message is that and nothing else."""
+    """Return a tool's result, if a message is that and nothing else."""
     text = message.content
     if message.role != "user" or not text.startswith(RESPONSE_OPENING) or not text.endswith(RESPONSE_CLOSING):
         return None

@@ -1,4 +1,4 @@
-"""The tools of one episode: what the model is told of them, and what comes of its calls."""
+"""The tools of one episode: their description for the model, and the handling of its calls."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ LISTED_AFTER: Final = (
     '\n</tools>\nA call is a JSON object with "name" and "arguments" between <tool_call> and </tool_call>. '
     "The result comes in the next message, between <tool_response> and </tool_response>."
 )
-"""Between the two stand the schemas, one a line. Requests that have a field for tools leave all three out."""
+"""The schemas come between the two, one per line. Requests that have a field for tools leave all three out."""
 
 CALL_CHARS: Final = 20_000
-"""A longer call is not read: no program that a model writes for one step is nearly as long."""
+"""A longer call is not read: no program that a model writes for one step comes close."""
 
 RESULT_CHARS: Final = 4_000
-"""Of a result that the model is shown; the middle of a longer one is left out."""
+"""Characters of a result that the model sees; the middle of a longer one is left out."""
 
 _SHOWN_PROBLEMS: Final = 3
 
@@ -38,7 +38,7 @@ Arguments = TypeVar("Arguments", bound=BaseModel)
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A call as the model wrote it; its arguments are not checked yet."""
+    """A call as the model wrote it; its arguments are not validated yet."""
 
     name: str
     arguments: Mapping[str, Any]
@@ -46,15 +46,15 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class CallProblem:
-    """Why a call cannot be read, in a sentence for the model."""
+    """Why a call cannot be read, as a sentence for the model."""
 
     says: str
 
 
 def read_call(reply: str) -> ToolCall | CallProblem | None:
-    """Return the one call in `reply`, what is wrong with it, or None where there is none; thoughts are left out.
+    """Return the one call in `reply`, what is wrong with it, or None if there is none; reasoning is ignored.
 
-    Two calls in one reply are a problem: the second answers to a result that the model has not seen.
+    Two calls in one reply are a problem: the second depends on a result that the model has not seen.
     """
     said = without_thinking(reply)
     start = said.find(OPENING)
@@ -86,13 +86,13 @@ def _parsed(written: str) -> ToolCall | CallProblem:
 
 @dataclass(frozen=True, slots=True)
 class Tool(Generic[Arguments]):
-    """Something that a model may call.
+    """A function that a model may call.
 
     Attributes:
         description: what it does, for the model.
-        arguments: pydantic model of its arguments; forbid extra fields in it, so that a misspelt one is told.
-        call: does it and returns what the model is told. What it raises is the environment's failure: a mistake of the
-            model's belongs into the text that it returns.
+        arguments: pydantic model of its arguments; it should forbid extra fields, so that misspelt ones are reported.
+        call: runs it and returns the text for the model. An error that it raises is the environment's failure: mistakes
+            of the model belong in the returned text.
     """
 
     name: str
@@ -102,9 +102,9 @@ class Tool(Generic[Arguments]):
 
     @property
     def schema(self) -> dict[str, Any]:
-        """What the model is told of it, in the form that OpenAI's API gave to tools."""
+        """Its description for the model, in the tool format of OpenAI's API."""
         parameters = self.arguments.model_json_schema()
-        for ours in ("title", "description", "additionalProperties"):  # words for readers of the code
+        for ours in ("title", "description", "additionalProperties"):  # meant for readers of the code
             parameters.pop(ours, None)
         for field in parameters.get("properties", {}).values():
             field.pop("title", None)
@@ -113,11 +113,11 @@ class Tool(Generic[Arguments]):
 
 
 class Toolbox:
-    """The tools of an episode. Holds no state of its own.
+    """The tools of an episode. Stateless.
 
-    To an environment calls are text within replies, so that any model can be asked, and a conversation is the same at
-    every provider. Where an endpoint takes the field `tools`, the client sends that in place of the instructions, and
-    gives back its calls as text (`headgate.environments.tool_forms`).
+    For environments, calls are text within replies, so that any model can be used, and a conversation is the same at
+    every provider. Where an endpoint supports the field `tools`, the client sends that in place of the instructions,
+    and turns its calls back into text (`headgate.environments.tool_forms`).
     """
 
     def __init__(self, tools: Sequence[Tool[Any]]) -> None:
@@ -125,12 +125,12 @@ class Toolbox:
 
     @property
     def instructions(self) -> str:
-        """What the model is told: the tools, one JSON schema a line, and how they are called."""
+        """The text for the model: the tools, one JSON schema per line, and how to call them."""
         schemas = "\n".join(orjson.dumps(tool.schema).decode() for tool in self._tools.values())
         return f"{LISTED_BEFORE}{schemas}{LISTED_AFTER}"
 
     async def answered(self, reply: str) -> str | None:
-        """Return the message that answers the call in `reply`, or None where it holds none."""
+        """Return the message that answers the call in `reply`, or None if it contains none."""
         match read_call(reply):
             case None:
                 return None
@@ -165,7 +165,7 @@ def tool_call(name: str, **arguments: object) -> str:
 
 
 def tool_response(text: str) -> str:
-    """Return the message that tells the model what came of its call."""
+    """Return the message that tells the model the result of its call."""
     return f"{RESPONSE_OPENING}{text}{RESPONSE_CLOSING}"
 
 
@@ -175,7 +175,7 @@ def _told(error: ValidationError) -> str:
 
 
 STEP: Final = Limits(wall_s=10.0, cpu_s=5, memory_bytes=256 * 1024 * 1024, output_bytes=100_000)
-"""Of one call: a step of an episode is no long computation, and other episodes wait for the processor."""
+"""Limits of one call: a step of an episode is not a long computation, and other episodes wait for the processor."""
 
 
 class PythonArguments(BaseModel):
@@ -191,12 +191,12 @@ def python_tool(
 ) -> Tool[PythonArguments]:
     """Return a tool that runs the model's Python program without network, files or other processes.
 
-    Each call is a program of its own: nothing is kept from one to the next.
+    Each call is a separate program: no state is kept from one to the next.
 
     Args:
-        stdin: what programs can read from standard input.
+        stdin: standard input of the programs.
         about_stdin: a sentence about it, for the model.
-        limits: of one call.
+        limits: limits of one call.
         sandbox: where programs run.
     """
 

@@ -1,4 +1,4 @@
-"""What an endpoint answered: OpenAI chat completions, whole or as server-sent events, read with suspicion."""
+"""Reads what an endpoint answered: OpenAI chat completions, whole or as server-sent events; trusts nothing."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from headgate.environments import tool_forms
 from headgate.models.rate_headers import rate_notes, refusal_notes
 
 MAX_RETRY_AFTER_S: Final = 3600.0
-"""Longer demands are cut to an hour: beyond it a provider is down, and the model's error pause takes over."""
+"""Longer waits are capped at an hour: beyond it the provider is down, and the model's error pause takes over."""
 
 _NUMBER: Final = re.compile(r"\s*(\d+(?:\.\d+)?)\s*", re.ASCII)
 SHOWN_CHARS: Final = 300
-"""Of an error, what is told."""
+"""Characters of an error that are reported."""
 
 
 _USED_UP: Final = frozenset(
-    {"insufficient_quota", "billing_hard_limit_reached", "billing_not_active"}  # OpenAI and those who follow it
+    {"insufficient_quota", "billing_hard_limit_reached", "billing_not_active"}  # OpenAI and compatible providers
     | {"insufficient_user_quota", "exceeded_current_quota_error"}  # One API, Moonshot
 )
-"""Codes and types of errors that say that the account behind a key has no quota left."""
+"""Error codes and types which say that the account behind a key has no quota left."""
 
 _OF_A_DAY: Final = re.compile(r"per[ _-]?day", re.IGNORECASE)
-"""How a refusal for a rate names a limit per day; without a `Retry-After` it may last for hours."""
+"""How a rate refusal names a limit per day; without a `Retry-After` it may last for hours."""
 
 
 def kind_of_status(status: int, *names: object) -> ErrorKind:
-    """Return the error kind of an HTTP status that is not 2xx, and of the code and type that the error has."""
+    """Return the error kind of an HTTP status other than 2xx, given the code and type in the error."""
     match status:
         case 402:
             return ErrorKind.QUOTA
@@ -57,13 +57,13 @@ def kind_of_status(status: int, *names: object) -> ErrorKind:
 def retry_after_s(headers: Mapping[str, str], now: float) -> float | None:
     """Return how long the provider asks to wait, in [0, `MAX_RETRY_AFTER_S`] seconds; None when it does not say.
 
-    `retry-after-ms` goes before `Retry-After`, which holds seconds or an HTTP date (RFC 9110, 10.2.3). A date counts
-    from the answer's own `Date` where it has one, so that a provider's clock may differ from ours. What cannot be read,
-    is negative, or lies in the past is as if it were absent.
+    `retry-after-ms` takes precedence over `Retry-After`, which is in seconds or an HTTP date (RFC 9110, 10.2.3). A date
+    is relative to the answer's own `Date` if it has one, so the provider's clock may differ from ours. A value that
+    cannot be read, is negative, or lies in the past is ignored.
 
     Args:
-        headers: of the answer; looked up without regard to case.
-        now: wall time, seconds since the epoch.
+        headers: headers of the answer, looked up case-insensitively.
+        now: wall time in seconds since the epoch.
     """
     told = {name.lower(): value for name, value in headers.items()}
     in_ms = _number(told.get("retry-after-ms"))
@@ -82,7 +82,7 @@ def retry_after_s(headers: Mapping[str, str], now: float) -> float | None:
 
 
 def failure_of_status(status: int, body: bytes | bytearray, headers: Mapping[str, str], now: float) -> ChatError:
-    """Return the error that an answer with a status other than 2xx stands for."""
+    """Return the error for an answer with a status other than 2xx."""
     told, asked_s = rate_notes(headers, now), retry_after_s(headers, now)
     whole, names = _said(body)
     said = redacted(whole, limit_chars=SHOWN_CHARS)
@@ -116,7 +116,7 @@ def _http_date(text: str) -> float | None:
 
 
 def _said(body: bytes | bytearray) -> tuple[str, tuple[object, object]]:
-    """Return the message inside an error body as providers shape it, with its code and type, else the beginning."""
+    """Return the message in an error body of the usual form, with its code and type; else the start of the body."""
     try:
         parsed = json_value(body)
     except orjson.JSONDecodeError:
@@ -132,42 +132,42 @@ _DONE: Final = b"[DONE]"
 _MAX_NAME_CHARS: Final = 200
 
 _MAX_TOKENS: Final = 2**40
-"""A count beyond this is nonsense; it would overflow sums in the store."""
+"""A larger count is nonsense; it would overflow sums in the store."""
 
 _MOST_BILLED: Final = 10_000.0
-"""Of any currency: a million tokens of the dearest models cost a tenth of it."""
+"""Maximum cost of one answer in any currency: a million tokens of the dearest models cost a tenth of it."""
 
 MOST_LINES: Final = 2**19
-"""Of one stream: two for an event, of which the longest answers have one for each of their 128k tokens."""
+"""Maximum lines of one stream: two per event, and the longest answers have one event per token, 128k in all."""
 
 BYTES_FOR_EACH: Final = 8
-"""A stream may be so many times as long as the longest text: each token comes in some 250 bytes of JSON."""
+"""Maximum bytes of a stream per character of the longest text: each token comes in some 250 bytes of JSON."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What an endpoint said: its text, what it counted and billed, and who it says it is.
+    """What an endpoint said: its text, its counts and costs, and the model that it names.
 
-    Calls of tools that came in a field of their own are text, too; `calls` is how many these were.
+    Tool calls that came in a separate field are part of the text; `calls` is their number.
     """
 
     said: ChatReply
     calls: int = 0
 
     def reply(self, latency_s: float, *, first_token_s: float | None = None, lane: str = "now") -> ChatReply:
-        """Return it as the reply of an attempt that took so long, without what looks like a secret."""
-        text = masked(self.said.text)  # from here it goes to environments, judges and the store
+        """Return it as the reply of an attempt with these times, with apparent secrets masked."""
+        text = masked(self.said.text)  # from here it reaches environments, judges and the store
         return replace(self.said, text=text, latency_s=latency_s, first_token_s=first_token_s, lane=lane)
 
 
 def read_completion(body: bytes | bytearray) -> Answer:
     """Return the answer in the body of a completion.
 
-    An empty content is an empty text, the model's own doing. Anything that is no completion at all (not UTF-8, not
-    JSON, no choices) is the provider's failure.
+    Empty content is an empty text, which is the model's own doing. A body that is not a completion at all (not UTF-8,
+    not JSON, no choices) is the provider's failure.
 
     Raises:
-        ChatError: PROVIDER_FAILURE, or the kind that an error object inside a 200 answer names by its code.
+        ChatError: PROVIDER_FAILURE, or the kind named by the code of an error object inside a 200 answer.
     """
     document = _document(body, "replaced")
     choice = _first_choice(document)
@@ -189,10 +189,10 @@ class _Call:
 
 
 class StreamedCalls:
-    """The calls of tools in one stream, put together from their pieces. One instance per stream.
+    """Assembles the tool calls in one stream from their pieces. One instance per stream.
 
-    A piece is of the call with its `index`; one without is of the last call, and another `id` begins a new one, as
-    servers that stream whole calls have it.
+    A piece belongs to the call with its `index`; a piece without one belongs to the last call, and a different `id`
+    starts a new call, as with servers that stream whole calls.
     """
 
     def __init__(self) -> None:
@@ -200,7 +200,7 @@ class StreamedCalls:
         self._at: dict[int, _Call] = {}
 
     def feed(self, pieces: object) -> int:
-        """Take the `tool_calls` of a delta; return how many characters of calls these were."""
+        """Add the `tool_calls` of a delta; return the number of their characters."""
         taken = 0
         for piece in pieces if isinstance(pieces, list) else ():
             function = piece.get("function") if isinstance(piece, dict) else None
@@ -211,7 +211,7 @@ class StreamedCalls:
             if isinstance(name, str):
                 call.name = call.name or name
             if isinstance(arguments, dict):
-                arguments = json.dumps(arguments, ensure_ascii=False)  # unlike orjson, with halves of characters
+                arguments = json.dumps(arguments, ensure_ascii=False)  # unlike orjson, this allows unpaired surrogates
             if isinstance(arguments, str):
                 call.arguments.append(arguments)
                 taken += len(arguments)
@@ -219,7 +219,7 @@ class StreamedCalls:
         return taken
 
     def whole(self) -> list[tuple[str, object]]:
-        """Return names and arguments of the calls; what names nothing is no call."""
+        """Return names and arguments of the calls; a call without a name is left out."""
         return [(storable(call.name), storable("".join(call.arguments))) for call in self._calls if call.name]
 
     def _call_of(self, index: object, call_id: object) -> _Call:
@@ -237,10 +237,10 @@ class StreamedAnswer:
     """The answer in a stream of server-sent events, fed as the bytes arrive. One instance per attempt.
 
     Attributes:
-        max_chars: a longer text, or a longer line, is refused, and a stream of `BYTES_FOR_EACH` times as many bytes.
+        max_chars: longest text or line, in characters; a stream may have `BYTES_FOR_EACH` times as many bytes.
         received: bytes so far.
         has_begun: True once a token of the answer has come.
-        is_done: True once the endpoint said that nothing follows.
+        is_done: True once the endpoint has said that nothing follows.
     """
 
     max_chars: int
@@ -257,10 +257,10 @@ class StreamedAnswer:
     _finish: object = None
 
     def feed(self, data: bytes) -> None:
-        """Take the next bytes of the stream.
+        """Process the next bytes of the stream.
 
         Raises:
-            ChatError: PROVIDER_FAILURE for what is no completion chunk, BAD_ANSWER for an answer that is too long.
+            ChatError: PROVIDER_FAILURE for anything but a completion chunk, BAD_ANSWER for an answer that is too long.
         """
         self.received += len(data)
         if self.received > self.max_chars * BYTES_FOR_EACH:
@@ -273,15 +273,15 @@ class StreamedAnswer:
                 raise too_long(MOST_LINES, "lines")
             for payload in _payloads(lines):
                 self._take(payload)
-        self._rest += data[end:]  # not looked at again until the line's end has come
+        self._rest += data[end:]  # not examined again until the end of the line has come
         if len(self._rest) > self.max_chars:
             raise too_long(self.max_chars)
 
     def finish(self) -> Answer:
-        """Return the whole answer after the stream's end.
+        """Return the whole answer after the end of the stream.
 
         Raises:
-            ChatError: PROVIDER_FAILURE when no chunk gave a finish reason: the stream was cut.
+            ChatError: PROVIDER_FAILURE when no chunk had a finish reason: the stream was cut off.
         """
         rest, self._rest = self._rest, bytearray()
         for payload in _payloads([rest]):
@@ -296,7 +296,7 @@ class StreamedAnswer:
         if payload == _DONE:
             self.is_done = True
             return
-        chunk = _document(payload, "kept")  # a server may cut a text within a character
+        chunk = _document(payload, "kept")  # a server may split a text within a character
         self._usage = chunk.get("usage") or self._usage
         if chunk.get("model"):
             self._last = chunk
@@ -319,18 +319,18 @@ class StreamedAnswer:
 
 
 def too_long(limit: int, of: str = "bytes") -> ChatError:
-    """Return the error of an answer that was not read to its end."""
+    """Return the error of an answer that was not read to the end."""
     return ChatError(ErrorKind.BAD_ANSWER, f"the answer is larger than {limit} {of}; the rest was not read")
 
 
 def _payloads(lines: list[bytearray]) -> Iterator[bytearray]:
-    # Lines without it are comments, event names and blank ones.
+    # Lines without it are comments, event names and blank lines.
     return filter(None, (line[5:].strip() for line in lines if line.startswith(b"data:")))
 
 
 def _document(body: bytes | bytearray, halves: Halves) -> dict[str, Any]:
     try:
-        # With the 20 likeliest tokens, an answer has 200 values for each that was chosen.
+        # With the 20 likeliest tokens, an answer has 200 values per generated token.
         document = json_value(body, most_values=2**20, halves=halves)
     except orjson.JSONDecodeError:
         document = None  # raised below: the decoder's exception would keep the whole body alive
@@ -342,7 +342,7 @@ def _document(body: bytes | bytearray, halves: Halves) -> dict[str, Any]:
 
 
 def _stated_failure(error: object) -> ChatError:
-    """Return the failure that routers report inside an answer with status 200; its code is a status by their custom."""
+    """Return the failure that routers report inside an answer with status 200, with an HTTP status as its code."""
     code = error.get("code") if isinstance(error, dict) else None
     status = code if isinstance(code, int) and 400 <= code < 600 else None
     kind = kind_of_status(status) if status else ErrorKind.PROVIDER_FAILURE
@@ -388,7 +388,7 @@ def _answer(
         _part_of(counts, "completion_tokens_details", "reasoning_tokens"), counts.get("reasoning_tokens")
     )
     if thoughts and counts.get("total_tokens") == prompt + completion + thoughts:
-        completion += thoughts  # xAI counts them beside the completion
+        completion += thoughts  # xAI does not include them in the completion's
     said = ChatReply(
         tool_forms.text_with_calls(text, calls) if calls else text,
         prompt,
@@ -409,19 +409,19 @@ def _part_of(counts: dict[str, Any], details: str, name: str) -> object:
 
 
 def _first_count(*values: object) -> int:
-    """Return the first that counts something."""
+    """Return the first value that is a count above 0, else 0."""
     return next(filter(None, map(_count, values)), 0)
 
 
 def _billed(cost: object) -> int | None:
-    """Return the cost in an answer's usage (OpenRouter's) in millionths; None for what no answer can have cost."""
+    """Return the cost in an answer's usage (OpenRouter's) in millionths; None for an impossible cost."""
     if not isinstance(cost, int | float) or isinstance(cost, bool) or not 0 <= cost <= _MOST_BILLED:
         return None
     return round(cost * 1_000_000)
 
 
 def _name(value: object) -> str:
-    """Return a name that an endpoint gave; one that is no text, or far too long, is none."""
+    """Return a name that an endpoint gave; empty if it is not a text, or far too long."""
     return masked(storable(value)) if isinstance(value, str) and len(value) <= _MAX_NAME_CHARS else ""
 
 

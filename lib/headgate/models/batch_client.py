@@ -1,4 +1,4 @@
-"""The client of batches: many chat requests in one file, answered by their provider within a day."""
+"""The batch client: submits many chat requests in one file, which the provider answers within a day."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from headgate.models.client import Connections, failure_of_exception, read_up_to
 from headgate.models.wire import TASK_HEADER_OPTION
 
 KEY_METADATA: Final = "headgate_batch"
-"""Names our key among a batch's metadata, by which one is found whose creation was not answered."""
+"""Metadata key of a batch's `key`, by which to find a batch whose creation got no answer."""
 
 _ENDED: Final = frozenset({"completed", "failed", "expired", "cancelled"})
 _DOCUMENT_BYTES: Final = 2**20
@@ -29,18 +29,18 @@ _ERROR_BYTES: Final = 64 * 1024
 _LINE_BYTES: Final = 16 * 1024 * 1024 + _ERROR_BYTES
 _RESULT_BYTES: Final = 2**30
 _PATIENCE_S: Final = 600.0
-"""For the upload of a file, and for the reading of one."""
+"""Timeout for uploading a file, and for reading one."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchStatus:
-    """A batch as its provider tells it.
+    """A batch as its provider describes it.
 
     Attributes:
-        status: in its words; see `is_ended`.
-        total: requests in it, 0 where it does not say.
-        done: of these, those that are answered or have failed.
-        files: with results, good ones and bad ones.
+        status: the provider's word for its state; see `is_ended`.
+        total: number of requests, 0 if the provider does not say.
+        done: number of requests that are answered or have failed.
+        files: ids of the files with results and with errors.
         problem: why it failed, in the provider's words.
     """
 
@@ -53,37 +53,37 @@ class BatchStatus:
 
     @property
     def is_ended(self) -> bool:
-        """Whether nothing more will come of it."""
+        """Whether it has reached a final state."""
         return self.status in _ENDED
 
 
 class BatchSender(Protocol):
-    """What carries batches to a model's provider: `BatchClient`, or a double of it in a simulation.
+    """Sends batches to a model's provider: `BatchClient`, or a test double in a simulation.
 
-    Each raises `ChatError`, as a chat does, and tries nothing twice.
+    Each method raises `ChatError`, as a chat does, and retries nothing.
     """
 
     async def upload(self, model: Model, key: str, data: bytes) -> str:
-        """Return the id of a file of requests."""
+        """Upload a file of requests and return its id."""
 
     async def create(self, model: Model, key: str, file_id: str) -> BatchStatus:
-        """Make a batch of a file that was uploaded."""
+        """Create a batch from an uploaded file."""
 
     async def find(self, model: Model, key: str) -> BatchStatus | None:
-        """Return the batch that was created with a key; None where the provider has none."""
+        """Return the batch that was created with a key; None if the provider has none."""
 
     async def status(self, model: Model, batch_id: str) -> BatchStatus:
-        """Return where a batch stands."""
+        """Return the status of a batch."""
 
     def results(self, model: Model, batch: BatchStatus) -> AsyncIterator[tuple[str, ChatReply | None]]:
-        """Yield `custom_id` and reply of each result; None for one that is no answer."""
+        """Yield `custom_id` and reply of each result; None for a result that is not an answer."""
 
     async def cancel(self, model: Model, batch_id: str) -> None:
-        """Have no more of a batch asked."""
+        """Cancel a batch's remaining requests."""
 
 
 def batch_line(model: Model, custom_id: str, messages: Sequence[Message], task: str) -> bytes:
-    """Return one line of a file of requests; `task` is told only to models whose option says so."""
+    """Return one line of a file of requests; `task` is included only for models with the task header option."""
     options = {name: value for name, value in model.options if not name.startswith("stream")}
     if options.get(TASK_HEADER_OPTION) is True:
         options["metadata"] = {TASK_METADATA: task}
@@ -100,7 +100,7 @@ class BatchClient:
         self._deadline_s = deadline_s
 
     async def upload(self, model: Model, key: str, data: bytes) -> str:
-        """Return the id of a file of requests."""
+        """Upload a file of requests and return its id."""
         form = aiohttp.FormData()
         form.add_field("purpose", "batch")
         form.add_field("file", data, filename=f"{key}.jsonl", content_type="application/jsonl")
@@ -108,14 +108,14 @@ class BatchClient:
         return _text(found.get("id")) or _no("a file without an id")
 
     async def create(self, model: Model, key: str, file_id: str) -> BatchStatus:
-        """Make a batch of a file that was uploaded."""
+        """Create a batch from an uploaded file."""
         wanted = {"input_file_id": file_id, "endpoint": ENDPOINT, "completion_window": "24h"}
         body = orjson.dumps(wanted | {"metadata": {KEY_METADATA: key}})
         headers = {"Content-Type": "application/json", "Idempotency-Key": key}
         return _status(await self._asked("POST", model, "batches", data=body, headers=headers))
 
     async def find(self, model: Model, key: str) -> BatchStatus | None:
-        """Return the batch that was created with a key, if it is among the latest of its provider."""
+        """Return the batch that was created with a key, if it is among the provider's latest."""
         after = ""
         for _ in range(_MOST_PAGES):
             page = await self._asked("GET", model, f"batches?limit={_LISTED}{after}")
@@ -131,15 +131,15 @@ class BatchClient:
         return None
 
     async def status(self, model: Model, batch_id: str) -> BatchStatus:
-        """Return where a batch stands."""
+        """Return the status of a batch."""
         return _status(await self._asked("GET", model, f"batches/{quote(batch_id, safe='')}"))
 
     async def cancel(self, model: Model, batch_id: str) -> None:
-        """Have no more of a batch asked."""
+        """Cancel a batch's remaining requests."""
         await self._asked("POST", model, f"batches/{quote(batch_id, safe='')}/cancel")
 
     async def results(self, model: Model, batch: BatchStatus) -> AsyncIterator[tuple[str, ChatReply | None]]:
-        """Yield `custom_id` and reply of each result; a line that is too long, or is none, is left out."""
+        """Yield `custom_id` and reply of each result; lines that are too long, or not a result, are skipped."""
         for file_id in batch.files:
             async with self._answered(
                 "GET", model, f"files/{quote(file_id, safe='')}/content", _PATIENCE_S
@@ -170,7 +170,7 @@ class BatchClient:
         headers: Mapping[str, str] | None = None,
         data: Any = None,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Give the answer to a request, on a connection of its own; raises as `ChatClient.chat` does."""
+        """Yield the response to a request, on a separate connection; raises as `ChatClient.chat` does."""
         sent = {"Accept-Encoding": "identity", **(headers or {})}
         if model.api_key:
             sent["Authorization"] = f"Bearer {model.api_key.reveal()}"
@@ -194,7 +194,7 @@ class BatchClient:
 
 
 async def _lines(response: aiohttp.ClientResponse, longest: int) -> AsyncIterator[bytes]:
-    """Yield the lines of an answer but those that are too long; no more than `_RESULT_BYTES` are read."""
+    """Yield the lines of a response except those that are too long; read at most `_RESULT_BYTES`."""
     rest, is_skipping, received = bytearray(), False, 0
     async for data in response.content.iter_any():
         received += len(data)
@@ -249,7 +249,7 @@ def _status(found: dict[str, Any]) -> BatchStatus:
 
 
 def _text(value: object) -> str:
-    """Return what a provider named; nothing for what cannot be part of an address."""
+    """Return a provider's id or text; empty if it cannot be part of an address."""
     return value if isinstance(value, str) and value.isprintable() and len(value) <= 1_000 else ""
 
 

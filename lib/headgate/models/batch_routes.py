@@ -1,7 +1,7 @@
-"""The routes of files and batches of an OpenAI-compatible server: many requests in one file, answered by and by.
+"""The file and batch routes of an OpenAI-compatible server: one file holds many requests, answered over time.
 
-`headgate serve-baselines` and the gateway of `headgate elastic serve` have them. Files and batches live in memory, as
-long as their server, and for a week at most; the server says who owns one, and nobody else sees it.
+`headgate serve-baselines` and the gateway of `headgate elastic serve` have them. Files and batches are kept in memory
+while the server runs, for a week at most; the server determines their owner, and only the owner sees them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from headgate.core.tasks import cancelled
 from headgate.models.wire import TASK_HEADER, error_body
 
 TASK_METADATA: Final = "headgate_task"
-"""Names the task of a request in a batch, whose lines have no headers, among the `metadata` of its body."""
+"""Key in the `metadata` of a batched request's body that names its task, as lines of a batch have no headers."""
 
 ENDPOINT: Final = "/v1/chat/completions"
 WINDOW_S: Final = 86_400.0
@@ -33,25 +33,25 @@ _MOST_METADATA: Final = 16
 _PART_BYTES: Final = 256 * 1024
 
 Answer = Callable[[str, bytes, Mapping[str, str]], Awaitable[tuple[int, bytes]]]
-"""Answers one request: told its owner, body and headers, it returns the status and body of the answer."""
+"""Answers one request: called with its owner, body and headers, it returns the status and body of the answer."""
 
 Owner = Callable[[web.Request], Awaitable[str]]
-"""Returns whose files and batches a request is about; raises what the server refuses it with."""
+"""Returns the owner of the files and batches that a request may use; raises the server's refusal."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchLimits:
-    """What a server keeps, and how much of it at once is worked on.
+    """What a server keeps, and how much of it is processed at once.
 
     Attributes:
-        file_bytes: of one file.
-        owner_bytes: of all files of one owner, results included.
-        all_bytes: of all files.
-        batches: of one owner, ended ones included.
-        requests: of one batch.
-        parallel: requests of batches that are asked at once.
-        keep_s: after so long a file, and a batch that has ended, is forgotten.
-        most_waits: times that a request is asked again where its answer is that there is no room.
+        file_bytes: size of one file.
+        owner_bytes: size of all files of one owner, results included.
+        all_bytes: size of all files.
+        batches: number of batches of one owner, ended ones included.
+        requests: number of requests in one batch.
+        parallel: number of batched requests in flight.
+        keep_s: seconds after which a file, or a batch that has ended, is deleted.
+        most_waits: retries of a request whose answer is that there is no capacity.
     """
 
     file_bytes: int = 64 * 1024 * 1024
@@ -131,7 +131,7 @@ _Kept = TypeVar("_Kept", _File, _Batch)
 
 
 class _RefusedError(Exception):
-    """What a client is told in place of what it asked for."""
+    """A refusal that is sent to the client."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -167,7 +167,7 @@ class BatchRoutes:
 
     @asynccontextmanager
     async def working(self) -> AsyncIterator[None]:
-        """Work on batches until the context ends; what has not ended then is lost with the server."""
+        """Process batches until the context ends; unfinished batches are lost with the server."""
         try:
             yield
         finally:
@@ -219,7 +219,7 @@ class BatchRoutes:
         return purpose, name, bytes(data)
 
     def _keep(self, owner: str, purpose: str, name: str, data: bytes) -> _File | None:
-        """Keep a file; None where there is no room for it."""
+        """Store a file; return None if there is no room for it."""
         used = sum(len(one.data) for one in self._files.values())
         mine = sum(len(one.data) for one in self._files.values() if one.owner == owner)
         if mine + len(data) > self.limits.owner_bytes or used + len(data) > self.limits.all_bytes:
@@ -323,7 +323,7 @@ class BatchRoutes:
     async def _asked(
         self, batch: _Batch, custom_id: str, body: dict[str, Any], results: dict[bool, list[bytes]]
     ) -> None:
-        """Ask one request, and write down its line of the results."""
+        """Send one request, and add its line to the results."""
         response: dict[str, Any] | None = None
         error: dict[str, str] | None = None
         if self._clock.wall() >= batch.created_at + WINDOW_S:
@@ -349,7 +349,7 @@ class BatchRoutes:
         results[is_good].append(orjson.dumps(line))
 
     async def _patiently(self, batch: _Batch, body: dict[str, Any]) -> tuple[int, bytes]:
-        """Return the answer to a request; one that there is no room for is asked again for a while."""
+        """Return the answer to a request; while there is no capacity for it, retry for a while."""
         metadata = body.get("metadata")
         task = metadata.get(TASK_METADATA) if isinstance(metadata, dict) else None
         headers = {TASK_HEADER: task} if isinstance(task, str) else {}
@@ -372,7 +372,7 @@ def _owned(kept: Mapping[str, _Kept], what: str, http: web.Request, owner: str) 
 async def _requests_in(
     data: bytes, most: int
 ) -> tuple[list[tuple[str, dict[str, Any]]], tuple[str, str, int | None] | None]:
-    """Return the requests of an input file, and which rule it breaks: code, sentence and line."""
+    """Return the requests of an input file, and the rule that it breaks, if any: code, sentence and line."""
     found: dict[str, dict[str, Any]] = {}
     models: set[str] = set()
     for number, line in enumerate(filter(None, map(bytes.strip, io.BytesIO(data))), start=1):
@@ -424,7 +424,7 @@ def _metadata(given: object) -> dict[str, str] | None:
 
 
 def _page(shown: list[dict[str, Any]], http: web.Request) -> dict[str, Any]:
-    """Return one page of a listing, the latest first."""
+    """Return one page of a listing, latest first."""
     limit = http.query.get("limit", "20")
     most = min(max(1, int(limit)), 100) if limit.isascii() and limit.isdigit() else 20
     after = http.query.get("after")

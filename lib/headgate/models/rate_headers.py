@@ -1,4 +1,4 @@
-"""What an answer tells of its provider's limits per minute: in its headers, and in the words of a refusal."""
+"""Limits per minute that a provider states in its answers: in headers, and in the text of a refusal."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _UNITS: Final = {name.replace("_", "-"): unit for unit, name in enumerate(RATE_U
 _TOLD: Final = ("limit", "remaining", "reset")
 
 _FORMS: Final = ("x-ratelimit-{told}-{unit}", "anthropic-ratelimit-{unit}-{told}")
-"""How OpenAI and those who follow it name the headers, and how Anthropic does."""
+"""Header names of OpenAI and compatible providers, and of Anthropic."""
 
 _LEVEL: Final = re.compile(r"x-ratelimit-([a-z_]{1,40})-(?:limit|remaining)-", re.IGNORECASE)
-"""LiteLLM's proxy names whose limit it is as well: `x-ratelimit-api_key-remaining-tokens`."""
+"""LiteLLM's proxy also names the level of the limit: `x-ratelimit-api_key-remaining-tokens`."""
 
 
 def _names(form: str) -> tuple[tuple[int, tuple[str, ...]], ...]:
@@ -26,10 +26,10 @@ def _names(form: str) -> tuple[tuple[int, tuple[str, ...]], ...]:
 _NAMES: Final = tuple(names for form in _FORMS for names in _names(form))
 
 _MOST: Final = 1e12
-"""A limit beyond this is no limit, and a number to break things with."""
+"""A larger number is not a limit, and could break arithmetic."""
 
 _SHOWN_CHARS: Final = 2_000
-"""Of a refusal are looked at."""
+"""Characters of a refusal that are read."""
 
 _LONGEST_S: Final = 3600.0
 
@@ -45,14 +45,14 @@ _OF_LIMIT: Final = re.compile(r"\blimit(?: of|:)? ([\d,]{1,18})\b", re.IGNORECAS
 
 
 def rate_notes(headers: Mapping[str, str], now: float) -> tuple[RateNote, ...]:
-    """Return what headers tell of limits per minute, one note for each unit; where they contradict, the smaller.
+    """Return the limits per minute in headers, one note per unit; where they contradict each other, the smaller.
 
-    What cannot be read, or cannot be true, is as if it were absent: a limit below 1 or beyond any provider's. Less than
-    nothing remains nothing, more than the limit remains the limit.
+    A value that cannot be read or cannot be true is ignored: a limit below 1 or above any provider's. A negative
+    remainder counts as 0, one above the limit as the limit.
 
     Args:
-        headers: of the answer; looked up without regard to case.
-        now: wall time, seconds since the epoch.
+        headers: headers of the answer, looked up case-insensitively.
+        now: wall time in seconds since the epoch.
     """
     notes: dict[int, RateNote] = {}
     if not any("ratelimit-" in name.lower() for name in headers):
@@ -74,7 +74,7 @@ def rate_notes(headers: Mapping[str, str], now: float) -> tuple[RateNote, ...]:
 
 
 def refusal_notes(said: str, notes: tuple[RateNote, ...]) -> tuple[RateNote, ...]:
-    """Return what a refusal (429) tells: what its headers do, and the unit and the limit that its text names."""
+    """Return the limits in a refusal (429): those of its headers, and the unit and limit that its text names."""
     said = said[:_SHOWN_CHARS]
     found = _REFUSED_FOR.search(said)
     if found is None:
@@ -90,7 +90,7 @@ def refusal_notes(said: str, notes: tuple[RateNote, ...]) -> tuple[RateNote, ...
 
 
 def lasting(notes: tuple[RateNote, ...]) -> tuple[RateNote, ...]:
-    """Return what still holds of notes that came a while ago: the limits, and not what remained then."""
+    """Return what still applies of earlier notes: the limits, but not what remained then."""
     return tuple(note._replace(remaining=None, reset_s=None) for note in notes if note.limit is not None)
 
 
@@ -104,7 +104,7 @@ def _number(text: str | None) -> float | None:
 
 
 def _reset_s(text: str | None, now: float) -> float | None:
-    """Return seconds until a limit has room: told as `6m0s`, as `120ms`, as seconds, or as a moment (RFC 3339)."""
+    """Return the seconds until a limit has room, from `6m0s`, `120ms`, plain seconds, or a time (RFC 3339)."""
     if text is None:
         return None
     seconds = _number(text)

@@ -1,4 +1,4 @@
-"""What our own endpoint writes: OpenAI-compatible completions, chunks, listings and errors, as bytes."""
+"""The responses of our own endpoint: OpenAI-compatible completions, chunks, listings and errors, as bytes."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from headgate.core import Message, record
 
 TASK_HEADER: Final = "X-Headgate-Task"
 TASK_HEADER_OPTION: Final = "headgate_task_header"
-"""Option of a model whose endpoint is one of ours: the header is sent to it."""
+"""Option of a model whose endpoint is one of ours, which makes the client send it the header."""
 
 
 @record
 class TaskReference:
-    """Which task a request belongs to."""
+    """The task to which a request belongs."""
 
     environment: str
     index: int
@@ -31,7 +31,7 @@ class TaskReference:
 
     @classmethod
     def parse(cls, text: str) -> TaskReference:
-        """Return the reference in `text`; an environment's own name may hold slashes.
+        """Return the reference in `text`; an environment's name may contain slashes.
 
         Raises:
             ValueError: unless it is `environment/index/seed/sequence` with whole numbers >= 0.
@@ -47,12 +47,12 @@ _ROLES: Final = frozenset({"system", "user", "assistant", "tool"})
 
 
 class BadRequestError(Exception):
-    """A request that no OpenAI-compatible server would take; the message says why."""
+    """A request that no OpenAI-compatible server would accept; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
-    """What was asked, by whom, and about which task (None when the request does not say); calls of tools are text."""
+    """A request: its content, its key, and its task (None if it names none); tool calls are text."""
 
     model: str
     messages: tuple[Message, ...]
@@ -67,7 +67,7 @@ def read_request(body: bytes, headers: Mapping[str, str]) -> ChatRequest:
     """Return the request in `body` and `headers`.
 
     Raises:
-        BadRequestError: naming what is wrong with it.
+        BadRequestError: stating what is wrong with it.
     """
     try:
         document = orjson.loads(body)
@@ -126,7 +126,7 @@ _number = itertools.count(1)
 class Completion:
     """One answer of the endpoint. Tokens are counted as words: a baseline has no tokenizer.
 
-    A call of a tool in its text goes into `tool_calls` where the request `has_tools`.
+    A tool call in its text goes into `tool_calls` if the request `has_tools`.
     """
 
     model: str
@@ -137,13 +137,13 @@ class Completion:
     id: str = field(default_factory=lambda: f"chatcmpl-headgate-{next(_number)}")
 
     def whole(self) -> bytes:
-        """Return the body of an answer in one piece."""
+        """Return the body of an unstreamed answer."""
         message = self._message()
         choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": _finish_reason(message)}
         return orjson.dumps(self._document("chat.completion", [choice], usage=self._usage()))
 
     def chunks(self, *, with_usage: bool) -> Iterator[bytes]:
-        """Yield the server-sent events of a streamed answer, the closing `[DONE]` included."""
+        """Yield the server-sent events of a streamed answer, including the final `[DONE]`."""
         message = self._message()
         text, calls = message["content"] or "", message.get("tool_calls", ())
         yield self._chunk({"role": "assistant", "content": ""})
@@ -207,7 +207,7 @@ def count_tokens(text: str) -> int:
 
 
 def listing(models: dict[str, str]) -> bytes:
-    """Return the body of `GET /v1/models`: names with what stands behind them."""
+    """Return the body of `GET /v1/models`, from model names and their owners."""
     return orjson.dumps(
         {
             "object": "list",
@@ -219,7 +219,7 @@ def listing(models: dict[str, str]) -> bytes:
 
 
 def error_body(message: str, kind: str, code: int) -> bytes:
-    """Return the body of an error as OpenAI shapes it."""
+    """Return the body of an error in OpenAI's form."""
     return orjson.dumps({"error": {"message": message, "type": kind, "param": None, "code": code}})
 
 

@@ -1,4 +1,4 @@
-"""The file form of a table of prices: by model and lane, with its date and source."""
+"""The file form of a price table: prices by model and lane, with their date and source."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ _Amount = Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False)]
 
 
 class PriceRow(BaseModel):
-    """What tokens of a model cost in a lane, in the currency per million tokens.
+    """Prices of a model's tokens in a lane, in the currency per million tokens.
 
     Attributes:
         model: key, name or served name.
         lane: `now`, or `batch` for requests in batches.
-        input: of prompt tokens.
-        output: of completion tokens.
-        cached_input: of prompt tokens that the provider had in its cache; like `input` when absent.
-        reasoning: of completion tokens that are thoughts; like `output` when absent.
-        batch_discount: by which share each of these prices is lower in batches, from 0 to 1; of an entry for `now`.
+        input: price of prompt tokens.
+        output: price of completion tokens.
+        cached_input: price of prompt tokens that the provider had in its cache; like `input` when absent.
+        reasoning: price of completion tokens spent on reasoning; like `output` when absent.
+        batch_discount: share by which batches lower each of these prices, from 0 to 1; only in an entry for `now`.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
@@ -46,16 +46,16 @@ class PriceRow(BaseModel):
 
     @property
     def price(self) -> LanePrice:
-        """The same in whole numbers."""
+        """The same prices in whole numbers."""
         return LanePrice.of(self.input, self.output, cached=self.cached_input, reasoning=self.reasoning)
 
 
 class PriceTable(BaseModel):
-    """A file of prices, all of them in one currency.
+    """A file of prices, all in one currency.
 
     Attributes:
-        date: of the prices, not in the future.
-        source: where they are from, for people.
+        date: date of the prices, not in the future.
+        source: their origin, for readers.
         prices: at most one entry for each model and lane.
     """
 
@@ -67,11 +67,11 @@ class PriceTable(BaseModel):
 
 
 def read_prices(path: str, today: date | None = None) -> Prices:
-    """Return the prices in a YAML or JSON file, the setting `prices`; none of any model for an empty path.
+    """Return the prices in a YAML or JSON file, which the setting `prices` names; empty prices for an empty path.
 
     Args:
-        path: of the file.
-        today: a later date is refused; the present day when None.
+        path: path of the file.
+        today: the present day by default; a later date in the file is refused.
 
     Raises:
         InvalidSettingError: if it cannot be read, or breaks a rule.
@@ -81,7 +81,7 @@ def read_prices(path: str, today: date | None = None) -> Prices:
     written = read_document(Path(path).expanduser(), InvalidSettingError, what="the table of prices", next_step=_NEXT)
     with flaws_raised(PriceTable, InvalidSettingError, f"{path}: ", next_step=_NEXT):
         table = PriceTable.model_validate(written)
-    # Somewhere it is tomorrow already.
+    # In some time zone it is already tomorrow.
     if table.date > (today or datetime.now(UTC).date()) + timedelta(days=1):
         raise InvalidSettingError(
             f"{path}: date must not be in the future (got {table.date})",

@@ -1,4 +1,4 @@
-"""The controls of a campaign: what somebody has set or ordered while it ran, kept in its journal with who and why."""
+"""The controls of a campaign: settings and orders given while it ran, kept in its journal with author and reason."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from headgate.core.errors import ControlChangedError, InvalidInputError, NotFoun
 from headgate.storage.journal_database import JournalDatabase
 
 ControlValue: TypeAlias = bool | int | float | None
-"""What a control is set to; None where the settings and the roster hold."""
+"""The value of a control; None where the settings and the roster apply."""
 
 RECOUNT: Final = "recount"
-"""Has the runs of a journal count what it and the store say now; written by whoever has changed that."""
+"""Makes the runs of a journal count again what it and the store hold; written by the command that changed that."""
 
 ORDERS: Final = ("retry", "drain", "withdraw", RECOUNT)
-"""Verbs that are carried out once, in place of setting something."""
+"""Verbs that are carried out once and set nothing."""
 
 _PAST: Final = {
     "pause": "paused", "resume": "resumed", "set": "set", "retry": "retried", "drain": "drained",
@@ -26,20 +26,20 @@ _PAST: Final = {
 }  # fmt: skip
 
 KEPT_CHANGES: Final = 1_000
-"""Older changes are forgotten, but for those that are in force."""
+"""Older changes are forgotten, except those in force."""
 
 
 @dataclass(frozen=True, slots=True)
 class ControlOrder:
-    """What somebody wants changed.
+    """A requested change.
 
     Attributes:
         verb: `pause`, `resume`, `set`, `undo`, or one of `ORDERS`.
-        model: whose samples, as NAME@REVISION; None for every model's.
-        environment: in which these are; None for all. With neither, the whole run is meant.
-        what: which control; the verb itself for one of `ORDERS`.
-        value: what it is set to.
-        revision: refuse where the control was changed after this revision; for `undo`, the change to undo.
+        model: the model whose samples it concerns, as NAME@REVISION; None for every model.
+        environment: the environment of those samples; None for all. With neither, it concerns the whole run.
+        what: the control; for one of `ORDERS`, the verb itself.
+        value: the value to set.
+        revision: refuse if the control was changed after this revision; for `undo`, the change to undo.
     """
 
     verb: str
@@ -53,7 +53,7 @@ class ControlOrder:
 
 @dataclass(frozen=True, slots=True)
 class ControlChange:
-    """One change of a control, or an order that was given; revisions of a campaign count up from 1."""
+    """One change of a control, or an order that was given; the revisions of a campaign count from 1."""
 
     revision: int
     verb: str
@@ -68,39 +68,39 @@ class ControlChange:
 
     @property
     def key(self) -> tuple[str | None, str | None, str]:
-        """What it is about: changes with the same key replace each other."""
+        """Its subject: changes with the same key replace each other."""
         return self.model, self.environment, self.what
 
     def pauses(self, model: str | None, environment: str | None) -> bool:
-        """Return whether it pauses a model, an environment, or one in the other, while it is the latest of its key."""
+        """Return whether it pauses a model, an environment, or one in the other, if it is the latest of its key."""
         covers = self.model in {None, model} and self.environment in {None, environment}
         return covers and self.what == "paused" and bool(self.after)
 
 
 class ControlBook:
-    """Keeps the changes. Owned by a journal; what changes is called inside of a write transaction."""
+    """Keeps the changes. Owned by a journal; methods that write are called inside a write transaction."""
 
     def __init__(self, db: JournalDatabase) -> None:
         self._db = db
 
     def revision(self) -> int:
-        """Return the revision of the latest change, 0 before the first; cheap enough to be asked each second."""
+        """Return the revision of the latest change, 0 before the first; cheap enough to be called each second."""
         return int(self._db.run("control_revision").fetchone()[0])
 
     def changes(self, since: int = 0) -> list[ControlChange]:
-        """Return the changes after a revision, the oldest first."""
+        """Return the changes after a revision, oldest first."""
         return [_change(row) for row in self._db.run("control_changes", {"since": since})]
 
     def latest(self) -> list[ControlChange]:
-        """Return the latest change of each control, the oldest first."""
+        """Return the latest change of each control, oldest first."""
         return [_change(row) for row in self._db.run("latest_controls")]
 
     def ordered(self, order: ControlOrder, by: str, now: float) -> tuple[ControlChange, bool]:
-        """Return the change that an order amounts to, and whether it changes anything; else it is the one in force.
+        """Return the change that an order makes, and True; or, if it changes nothing, the one in force, and False.
 
         Raises:
-            ControlChangedError: if somebody else was first.
-            NotFoundError: if what is to be undone is not there.
+            ControlChangedError: if the control was changed first.
+            NotFoundError: if the change to undo does not exist.
             InvalidInputError: if it cannot be undone.
         """
         latest = {change.key: change for change in self.latest()}
@@ -133,7 +133,7 @@ class ControlBook:
         return found
 
     def add(self, change: ControlChange) -> None:
-        """Keep a change."""
+        """Store a change."""
         self._db.run("add_control", {
             "revision": change.revision, "verb": change.verb, "model": change.model or "",
             "environment": change.environment or "", "what": change.what, "before": json.dumps(change.before),
@@ -148,14 +148,14 @@ class ControlBook:
 
 
 def subject_of(model: str | None, environment: str | None) -> str:
-    """Return what a control is about, in words."""
+    """Return the subject of a control, in words."""
     if model is None:
         return "the whole run" if environment is None else f"environment {environment}"
     return f"model {model}" if environment is None else f"{model} in {environment}"
 
 
 def change_words(change: ControlChange, *, is_done: bool = True) -> str:
-    """Return what a change did, or would do, in words; of one that undoes another, also what that one did."""
+    """Return what a change did, or would do, in words; for an undo, also what the undone change did."""
     of, before, after = subject_of(change.model, change.environment), *map(value_words, (change.before, change.after))
     undone = f"setting {change.what} of {of} to {before}: it is {after} again"
     if change.what == "paused":
@@ -171,13 +171,13 @@ def change_words(change: ControlChange, *, is_done: bool = True) -> str:
 
 
 def told(change: ControlChange) -> str:
-    """Return what somebody changed, from what to what, who, and why."""
+    """Return a change in words: what changed, from what to what, by whom, and why."""
     because = f": {change.reason}" if change.reason else ""
     return f"{change_words(change)}, by {change.by} (change {change.revision}){because}"
 
 
 def control_words(control: ControlChange) -> str:
-    """Return what is in force, by whom, since when, and why."""
+    """Return a control in force in words: its value, by whom, since when, and why."""
     of = subject_of(control.model, control.environment)
     said = f"{of} is paused" if control.what == "paused" else f"{control.what} of {of} is {value_words(control.after)}"
     because = f": {control.reason}" if control.reason else ""
@@ -185,10 +185,10 @@ def control_words(control: ControlChange) -> str:
 
 
 def value_of(text: str, what: str = "a value") -> float | None:
-    """Return the value of a control that somebody wrote; None for `default`.
+    """Return the value of a control from its text; None for `default`.
 
     Raises:
-        InvalidInputError: it is no number.
+        InvalidInputError: it is not a number.
     """
     if (text := text.strip()).lower() == "default":
         return None
@@ -204,7 +204,7 @@ def value_of(text: str, what: str = "a value") -> float | None:
 
 
 def value_words(value: ControlValue) -> str:
-    """Return the value of a control as people write it."""
+    """Return the value of a control as users write it."""
     return "default" if value is None else "yes" if value is True else f"{value:.12g}"
 
 

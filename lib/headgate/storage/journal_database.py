@@ -1,4 +1,4 @@
-"""The port behind which a journal's tables lie: one SQLite file, or a schema of a PostgreSQL database."""
+"""The interface to a journal's tables, which are in one SQLite file or in a schema of a PostgreSQL database."""
 
 from __future__ import annotations
 
@@ -22,67 +22,67 @@ if TYPE_CHECKING:
 SCHEMA_VERSION: Final = "2"
 
 JournalPlace = Path | PostgresAddress
-"""Where journals are: a folder of this machine, or a database that machines share."""
+"""Where journals are: a folder on this machine, or a database shared by several machines."""
 
 JOURNAL_AWAY: Final = (sqlite3.OperationalError, DatabaseAwayError)
-"""The journal cannot be written or reached for now. Nothing of the transaction has happened; it may be tried again."""
+"""The journal cannot be written or reached at present. The transaction had no effect and may be retried."""
 
 JOURNAL_REFUSED: Final = (sqlite3.Error, DatabaseAwayError)
-"""The journal did not do what was asked of it."""
+"""The journal failed to do what was requested."""
 
 
 class JournalDatabase(Protocol):
     """The tables of one campaign's journal, opened by one holder; its statements are named in `journal.sql`.
 
-    Write transactions of all holders run one after the other. Used from one thread at a time.
+    Write transactions of all holders run one after another. Used from one thread at a time.
     """
 
     holders: Holders | PostgresJournal
-    """Who of the processes that opened the journal lives. Asked inside of its write transactions."""
+    """Tells which of the processes that opened the journal are alive. Used inside its write transactions."""
     place: str
-    """Where it is, for people."""
+    """Its location, for messages."""
     renew_every_s: float | None = None
-    """How often `renew` is to be called; None when a holder's life shows by itself."""
+    """Interval at which to call `renew`; None if a holder's life shows by itself."""
 
     def run(self, name: str, values: Mapping[str, Any] | Sequence[Any] = ()) -> Any:
-        """Run a statement, in the transaction that is open or on its own; return the driver's cursor."""
+        """Run a statement, in the open transaction or on its own; return the driver's cursor."""
 
     def many(self, name: str, rows: Sequence[tuple[Any, ...]]) -> int:
-        """Run a statement for every row, if any; return how many rows were changed."""
+        """Run a statement for every row, if any; return the number of changed rows."""
 
     def each(self, name: str, rows: Iterable[tuple[Any, ...]]) -> list[Any]:
-        """Return the rows that a statement gives for all of these, in any order."""
+        """Return the rows that a statement returns for all of these rows, in any order."""
 
     def transaction(self, *, durable: bool = False) -> AbstractContextManager[None]:
-        """Commit what happens inside, or nothing of it; a durable one outlives a power cut.
+        """Commit everything inside, or nothing; a durable transaction survives a power cut.
 
         Raises:
             sqlite3.OperationalError, DatabaseAwayError: see `JOURNAL_AWAY`.
         """
 
     def claim(self) -> bool:
-        """Have the numbers of pairs and tasks for this transaction; return whether another holder changed them."""
+        """Reserve the numbers of pairs and tasks for this transaction; return whether another holder changed them."""
 
     def make_tables(self) -> None:
-        """Make what is missing of them."""
+        """Create missing tables."""
 
     def told(self) -> AbstractContextManager[None]:
-        """Raise damage as a `JournalError`, where that shows here; let all other errors pass."""
+        """Raise damage as a `JournalError`, where it shows here; let all other errors pass."""
         return nullcontext()
 
     def check(self) -> None:
-        """Look for damage of the tables, unless a server does; what raises is raised as by `told`."""
+        """Check the tables for damage, unless a server does; errors are raised as by `told`."""
         return
 
     def scrub(self) -> None:
-        """Have the disk hold nothing of what was removed from the tables."""
+        """Erase from the disk what was removed from the tables."""
 
     def renew(self) -> None:
-        """Say that this holder is alive, where that does not show by itself."""
+        """Report that this holder is alive, where that does not show by itself."""
         return
 
     def interrupt(self) -> None:
-        """End a wait of another thread for a database that is away, if there can be one: that call fails."""
+        """End another thread's wait for an unreachable database, if there can be one: that call fails."""
         return
 
     def close(self) -> None:
@@ -90,10 +90,10 @@ class JournalDatabase(Protocol):
 
 
 def prepare(db: JournalDatabase, campaign: str) -> None:
-    """Make the tables, or check whose they are; with everybody else kept out.
+    """Create the tables, or check whose they are; the caller keeps all others out.
 
     Raises:
-        JournalError: if they are of another format, or of another campaign.
+        JournalError: if they have another format, or belong to another campaign.
     """
     version = meta_of(db, "schema_version") if db.run("has_meta").fetchone() is not None else None
     if version not in {None, SCHEMA_VERSION}:
@@ -110,13 +110,13 @@ def prepare(db: JournalDatabase, campaign: str) -> None:
 
 
 def meta_of(db: JournalDatabase, key: str) -> str | None:
-    """Return a value of the journal's `meta`, None where there is none."""
+    """Return a value of the journal's `meta`, None if there is none."""
     found = db.run("meta", {"key": key}).fetchone()
     return None if found is None else str(found[0])
 
 
 def plain_name(campaign: str) -> str:
-    """Return a name for the journal of a campaign: another one for every name, no longer than file systems allow."""
+    """Return a name for a campaign's journal: unique for each name, and within the limits of file systems."""
     plain = re.sub(r"[^A-Za-z0-9._-]", "~", campaign)
     if plain == campaign and plain.strip("."):
         return plain
@@ -124,43 +124,43 @@ def plain_name(campaign: str) -> str:
 
 
 def digest_of(campaign: str) -> str:
-    """Return a few characters that differ where campaigns do."""
+    """Return a few characters that differ for different campaigns."""
     return hashlib.blake2b(campaign.encode(), digest_size=6).hexdigest()
 
 
 _MINUTE_S: Final = 60.0
 
 _DOUBT: Final = "clock_doubt"
-"""In the journal's `meta`: when the clock last stood where it cannot have run to, and by how many seconds it was set
-back: the last time, and in all since the journal has lived by one clock for a day."""
+"""Key in the journal's `meta`: when the clock last showed an impossible time, and by how many seconds it was set back:
+the last time, and in total since the journal has lived by one clock for a day."""
 
 _SEEN: Final = "clock_seen"
 """Likewise: when a process last started."""
 
 
 class JournalTimes:
-    """Compares a journal's times with the clock whenever a process starts with it. Owned by the journal.
+    """Compares a journal's times with the clock whenever a process opens it. Owned by the journal.
 
-    Nobody can tell from a journal alone whether a clock that jumps was right before or is right now. So nothing is lost
-    either way:
+    A journal alone cannot tell whether a clock that jumped was right before or is right now. So nothing is lost either
+    way:
 
-    - Times ahead of the clock become `now`: sampling goes on at once, and what was spent then counts for 24 h from now.
-    - A clock that was set back may be set ahead again. For a day, what was spent and due moves along with it, as the
-      clock was set back: as if it had never been touched.
-    - A journal that is a day or more behind the clock lay idle, or the clock is ahead. For a day of its life nothing
-      is deleted for its age.
+    - Times ahead of the clock become `now`: sampling continues at once, and their spending counts for 24 h from now.
+    - A clock that was set back may be set ahead again. For a day, spending and due times are then shifted ahead with
+      it, by as much as it was set back: as if it had never been touched.
+    - If a journal is a day or more behind the clock, it was idle, or the clock is ahead. For a day of its life, nothing
+      is deleted because of its age.
     """
 
     def __init__(self, db: JournalDatabase) -> None:
         self._db = db
 
     def latest(self) -> float | None:
-        """Return the latest time at which something happened; None when nothing has."""
+        """Return the latest time at which something happened; None if nothing has."""
         found: float | None = self._db.run("latest_time").fetchone()[0]
         return found
 
     def reconcile(self, now: float, due_s: Mapping[str, float]) -> tuple[float, int]:
-        """Make every time possible at `now`; inside of a write transaction. See `Journal.reconcile`."""
+        """Correct every time that is impossible at `now`; inside a write transaction. See `Journal.reconcile`."""
         latest = self.latest()
         times = self._bring_back(now, due_s)
         ahead_s = 0.0 if latest is None else latest - now
@@ -177,11 +177,11 @@ class JournalTimes:
     def oldest_kept(self, now: float) -> int | None:
         """Return the minute before which rows are deleted; None while the clock is in doubt."""
         at = self._doubt()[0]
-        # Two days and not one: a step of less than a day is no reason for doubt.
+        # Two days, not one: a step of less than a day does not put the clock in doubt.
         return None if abs(now - at) < DAY_S else int((now - 2 * DAY_S) // _MINUTE_S)
 
     def _bring_back(self, now: float, due_s: Mapping[str, float]) -> int:
-        """Turn every time that cannot be true into `now`; return how many there were."""
+        """Set every impossible time to `now`; return how many there were."""
         limit = now + CLOCK_TOLERANCE_S
         times = self._move(int(limit // _MINUTE_S) + 1, 0, now)
         limits = {"bring_back_spool": limit, "bring_back_tasks": limit, "bring_back_pauses": now + DAY_S}
@@ -210,7 +210,7 @@ class JournalTimes:
             self._db.run("set_meta", {"key": key, "value": value})
 
     def _move(self, since: int, by: int, now: float) -> int:
-        """Move what was spent and counted since a minute `by` minutes ahead, not beyond now; return the rows."""
+        """Move spending and counts since a minute `by` minutes ahead, but not beyond now; return the number of rows."""
         values, moved = {"since": since, "by": by, "now": int(now // _MINUTE_S)}, 0
         for table, put in (("spent", "count_spent"), ("counts", "count")):
             rows = self._db.run(f"{table}_moved", values).fetchall()

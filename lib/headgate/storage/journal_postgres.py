@@ -1,4 +1,4 @@
-"""A journal in a PostgreSQL database, in a schema of its own: the holders of one campaign may be on many machines."""
+"""A journal in its own schema of a PostgreSQL database: the holders of one campaign may be on many machines."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from headgate.storage.journal_database import JournalDatabase, digest_of, plain_
 
 _SESSION: Final = {
     **postgres.INDEXES_ONLY,
-    # A transaction takes milliseconds. One that waits for its turn so long waits for a machine that has vanished.
+    # A transaction takes milliseconds. One that waits this long for its turn waits for a machine that has vanished.
     "lock_timeout": "30000",
     "idle_in_transaction_session_timeout": "20000",
 }
@@ -34,7 +34,7 @@ _AWAY: Final = (
     psycopg.errors.IdleInTransactionSessionTimeout,
     psycopg.errors.ReadOnlySqlTransaction,
 )
-"""The connection or the server is gone, refuses for now, has no room, or is not the one that is written to."""
+"""The connection or the server is gone, refuses for now, has no room, or is read-only."""
 
 T = TypeVar("T")
 
@@ -48,21 +48,20 @@ def _statements() -> Mapping[str, bytes]:
 
 
 def schema_of(campaign: str) -> str:
-    """Return the schema that holds the journal of a campaign; PostgreSQL cuts a name at 63 bytes."""
+    """Return the schema that holds a campaign's journal; PostgreSQL limits names to 63 bytes."""
     name = f"headgate_journal_{plain_name(campaign)}"
     return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 13]}~{digest_of(campaign)}"
 
 
 class PostgresJournal(JournalDatabase):
-    """Each holder is alive while it renews its lease, by the clock of the server. `holders` is the journal itself.
+    """Each holder is alive while it renews its lease, by the server's clock. `holders` is the journal itself.
 
-    A holder that was away itself buries nobody for one lease: others may have been cut off with it.
+    A holder that was cut off declares no other dead for one lease: others may have been cut off with it.
 
-    Write transactions lock the one row of `turn`, so that they run one after the other, as on a file. One that has only
-    read is rolled back: a commit would wait for the disk, and have the others read the numbers of pairs again. A
-    connection that breaks is made anew. When it breaks during a commit, the server is asked, for as long as it takes,
-    for the number that each transaction leaves with its holder: so nothing is done twice, and nothing is taken for done
-    that is not.
+    Write transactions lock the one row of `turn`, so they run one after another, as on a file. One that has only read
+    is rolled back: a commit would wait for the disk, and make the others read the numbers of pairs again. A broken
+    connection is replaced. If it breaks during a commit, the server is asked, for as long as it takes, for the number
+    that each transaction stores with its holder: so nothing is done twice, and nothing counts as done that is not.
     """
 
     def __init__(
@@ -89,7 +88,7 @@ class PostgresJournal(JournalDatabase):
         self._interrupted = threading.Event()
         self._is_changing = self._has_written = self._is_claimed = False
         self._writer = ""
-        self._numbers = itertools.count(1)  # of transactions that are committed
+        self._numbers = itertools.count(1)  # of committed transactions
         self._open(campaign)
 
     def _open(self, campaign: str) -> None:
@@ -117,7 +116,7 @@ class PostgresJournal(JournalDatabase):
         return self._execute(self._sql[name], values)
 
     def value(self, name: str, values: Mapping[str, Any] | None = None) -> Any:
-        """Return the one value that a statement gives."""
+        """Return the single value that a statement returns."""
         ((found,),) = self.run(name, values or {})
         return found
 
@@ -126,13 +125,13 @@ class PostgresJournal(JournalDatabase):
         return self._execute(self._sql[name], columns_of(rows)).rowcount if rows else 0
 
     def each(self, name: str, rows: Iterable[tuple[Any, ...]]) -> list[Any]:
-        """Return what a statement gives for all rows at once."""
+        """Return the rows that a statement returns for all rows at once."""
         listed = list(rows)
         return self._execute(self._sql[name], columns_of(listed)).fetchall() if listed else []
 
     @contextlib.contextmanager
-    def transaction(self, *, durable: bool = False) -> Iterator[None]:  # noqa: ARG002 - a crash of the server undoes what is not
-        """Commit what is written inside, if anything is, and wait for the server's disk."""
+    def transaction(self, *, durable: bool = False) -> Iterator[None]:  # noqa: ARG002 - all commits are alike here
+        """Commit what was written inside, if anything, and wait for the server's disk."""
         try:
             self._begin()
             yield
@@ -141,7 +140,7 @@ class PostgresJournal(JournalDatabase):
                     self.run("keep_turn", {"holder": self._me})
                 self._commit()
         except BaseException:
-            self._buried = -1  # whether it was buried is looked at again: what it wrote then was undone
+            self._buried = -1  # check again whether it was declared dead: what it wrote about that was undone
             raise
         finally:
             self._is_changing = False
@@ -150,21 +149,21 @@ class PostgresJournal(JournalDatabase):
                     self._db.execute("ROLLBACK")
 
     def claim(self) -> bool:
-        """Return whether another holder has given numbers since this one did."""
+        """Return whether another holder has assigned numbers since this one did."""
         self._is_claimed = self._writer != self._me
         return self._is_claimed
 
     def make_tables(self) -> None:
-        """Make them; what is there is in use, so it is left alone unless an earlier version made less."""
+        """Create the tables; existing ones are in use, so they are left alone unless an earlier version made fewer."""
         if self.run("has_latest").fetchone() is None:
             self._connection().execute(self._sql["schema"])
 
     def scrub(self) -> None:
-        """Write the tables of samples anew."""
+        """Rewrite the tables of samples."""
         self.run("scrub")
 
     def renew(self) -> None:
-        """Renew the lease, if it is there; if not, the next transaction takes a new one."""
+        """Renew the lease if it exists; if not, the next transaction takes a new one."""
         self.run("renew", {"holder": self._me, "said": self._said})
         now = time.monotonic()
         if now - self._renewed_at > self._lease_s:
@@ -172,12 +171,12 @@ class PostgresJournal(JournalDatabase):
         self._renewed_at = now
 
     def announce(self, said: str) -> None:
-        """Say it with the lease, now and whenever that is renewed: a database that is away hears it later."""
+        """Publish a text with the lease, now and at every renewal: if the database is unreachable, it appears later."""
         self._said = said
         self.renew()
 
     def is_dead(self, holder: str) -> bool:
-        """Return whether a holder is gone; its lease is taken away then."""
+        """Return whether a holder is gone; if so, its lease is removed."""
         now = time.monotonic()
         is_away = now - self._renewed_at > self._lease_s
         if holder == self._me or is_away or now < self._patient_until:
@@ -206,7 +205,7 @@ class PostgresJournal(JournalDatabase):
         return self._asked(lambda db: db.execute(sql, values))
 
     def _begin(self) -> None:
-        """Take the turn."""
+        """Begin a transaction and take the turn."""
 
         def begin(db: Connection) -> tuple[Any, ...] | None:
             db.execute("BEGIN")
@@ -216,17 +215,17 @@ class PostgresJournal(JournalDatabase):
         assert found is not None, "turn has one row"
         self._is_changing, self._has_written, self._is_claimed = True, False, False
         self._writer, buried = found
-        if buried != self._buried:  # perhaps it is among those that were taken for dead
+        if buried != self._buried:  # it may be among those that were declared dead
             self._buried = buried
             self._join()
 
     def _join(self) -> None:
-        """Become a holder, if this process is none."""
+        """Become a holder, if this process is not one."""
         about = {"machine": socket.gethostname(), "lease_s": self._lease_s, "said": self._said}
         self.run("join", {"holder": self._me, **about})
 
     def _asked(self, ask: Callable[[Connection], T], *, is_again: bool = False) -> T:
-        """Return what a connection answers; one that was cut is made anew, unless a transaction went with it.
+        """Return the result of a call on the connection; a broken one is replaced, unless a transaction broke with it.
 
         Raises:
             DatabaseAwayError: there is no answer.
@@ -249,7 +248,7 @@ class PostgresJournal(JournalDatabase):
                 raise DatabaseAwayError(_words(error)) from error
 
     def _was_committed(self, number: str) -> bool:
-        """Return whether a transaction was committed whose commit was not answered; waits until the server can tell."""
+        """Return whether a commit without an answer took effect; wait until the server can tell."""
         self._is_changing = False
         while True:
             with contextlib.suppress(DatabaseAwayError):
@@ -278,7 +277,7 @@ class PostgresJournal(JournalDatabase):
 
 
 def announced(address: PostgresAddress) -> list[tuple[float, str]]:
-    """Return what the holders of all journals in a database say or said, each after when its lease ran out: infinity.
+    """Return the texts published by the holders of all journals in a database, with the end of each lease: infinity.
 
     Raises:
         DatabaseAwayError: if the database does not answer.

@@ -1,4 +1,4 @@
-"""Which runs of a journal serve a monitoring API, and where, as each says there; and which of them may be asked."""
+"""Which runs of a journal serve a monitoring API, at which address, and which of these may be called."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ from headgate.net.hosts import advertised_name, is_loopback
 from headgate.storage.journal_database import JournalPlace
 
 MOST_RUNS: Final = 200
-"""Of one journal; the console asks each every few seconds."""
+"""Maximum number of runs of one journal; the console calls each every few seconds."""
 
 _KEPT_CHARS: Final = 1_000
-"""Of what a holder says of itself, by the lock's file and by the database."""
+"""Maximum characters of a holder's text, in the lock's file and in the database."""
 
 _ADDRESS: Final = re.compile(r"(https?)://(\[[0-9a-f:.]+\]|[a-z0-9_-][a-z0-9._-]*):([0-9]{1,5})/?")
 
 
 class ServedRun(NamedTuple):
-    """What a run says of itself; whoever can write the journal can say anything.
+    """What a run publishes about itself; anyone who can write the journal can publish anything.
 
     Attributes:
-        campaign: its name.
-        run_id: what its monitoring API answers to.
-        address: URL of that, for other machines where it listens for any.
-        machine: name of the host that it runs on.
+        campaign: the campaign's name.
+        run_id: the id that its monitoring API answers to.
+        address: URL of that API, reachable from other machines if it listens for any.
+        machine: name of its host.
         started_at: wall time.
-        environments: that it samples; none where it has not said so, or they are too many to be kept.
+        environments: the environments that it samples; empty if it has not named them, or they are too many to store.
     """
 
     campaign: str
@@ -49,16 +49,16 @@ class ServedRun(NamedTuple):
     environments: tuple[str, ...] = ()
 
     def said(self) -> str:
-        """Return what a journal keeps of it."""
+        """Return the text that a journal stores."""
         said = json.dumps([*self[:5], *self.environments])
         return said if len(said) <= _KEPT_CHARS else json.dumps(self[:5])
 
 
 def served_runs(place: JournalPlace) -> tuple[dict[ServedRun, float], dict[Path, str]]:
-    """Return the runs that say where they are asked, of all campaigns whose journals are at a place; none is opened.
+    """Return the runs that publish an address, of all campaigns with a journal at a place; no journal is opened.
 
-    For each it says when it was last heard of, or found dead (wall time): infinity while it lives. One that died is
-    told of for `LOST_S`. Then, what of a folder cannot be read, and why; runs may say something there.
+    Each comes with the wall time when it was last heard of, or found dead: infinity while it lives. A dead run is
+    listed for `LOST_S`. The second value: what cannot be read of a folder, and why; it may hold more runs.
 
     Raises:
         JournalError: if the database does not answer.
@@ -66,20 +66,20 @@ def served_runs(place: JournalPlace) -> tuple[dict[ServedRun, float], dict[Path,
     """
     found, unreadable, kept_since = dict[ServedRun, float](), dict[Path, str](), time.time() - LOST_S
     for died_at, said in _announced(place, unreadable):
-        # What another version has written, or is half written: the next look finds it.
+        # Written by another version, or half written: the next look finds it.
         with suppress(ValueError, TypeError, RecursionError):
             match json.loads(said):
                 case [str(a), str(b), str(c), str(d), float(at), *names] if math.isfinite(at) and died_at > kept_since:
-                    "".join([a, b, c, d, *names]).encode()  # no page could show half of a character
+                    "".join([a, b, c, d, *names]).encode()  # no page could show an unpaired surrogate
                     found[ServedRun(a, b, c, d, at, tuple(names))] = died_at
     return found, unreadable
 
 
 def address_to_ask(run: ServedRun, hosts: Sequence[str], here: str) -> str:
-    """Return the URL at which a run is asked, with `monitor_token`.
+    """Return the URL at which to call a run, with `monitor_token`.
 
-    Whoever can write a journal could otherwise have that token sent anywhere. It goes to loopback, for runs of this
-    machine, which is called `here`, and to `hosts`; never to an address where clouds hand out credentials.
+    Otherwise, anyone who can write a journal could have that token sent anywhere. It goes to loopback, for runs on this
+    machine, whose name is `here`, and to `hosts`; never to an address where clouds hand out credentials.
 
     Raises:
         InvalidInputError: it is none of these.
@@ -95,18 +95,18 @@ def address_to_ask(run: ServedRun, hosts: Sequence[str], here: str) -> str:
     elif not any(re.fullmatch("[^.:]*".join(map(re.escape, one.lower().split("*"))), host) for one in hosts):
         if run.machine != here or host not in {here.lower(), advertised_name()}:
             raise InvalidInputError(f"console_hosts does not name {host}")
-        host = "127.0.0.1"  # a name server may say anything of this machine's name
+        host = "127.0.0.1"  # a name server may resolve this machine's name to anything
     return f"{found[1]}://{f'[{host}]' if ':' in host else host}:{found[3]}"
 
 
 def runs_to_ask(
     told: Mapping[ServedRun, float], settings: Settings
 ) -> tuple[dict[ServedRun, str], dict[ServedRun, str]]:
-    """Return where each run that lives is asked, newest first, and of those that may not be asked why.
+    """Return the URL of each live run, newest first, and why for each run that must not be called.
 
     Args:
-        told: the runs of a journal, and since when each is dead; see `served_runs`.
-        settings: name the hosts that may see `monitor_token`: `console_hosts`, and those of the monitoring API.
+        told: the runs of a journal, with the time when each was found dead; see `served_runs`.
+        settings: name the hosts that may receive `monitor_token`: `console_hosts` and the monitoring API's hosts.
     """
     hosts = (*settings.console_hosts, settings.monitor_host, settings.monitor_advertised_host)
     asked, refused = dict[ServedRun, str](), dict[ServedRun, str]()
@@ -121,7 +121,7 @@ def runs_to_ask(
 
 def _announced(place: JournalPlace, unreadable: dict[Path, str]) -> Iterator[tuple[float, str]]:
     if isinstance(place, PostgresAddress):
-        from headgate.storage.journal_postgres import announced  # noqa: PLC0415 - of an optional extra
+        from headgate.storage.journal_postgres import announced  # noqa: PLC0415 - in an optional extra
 
         yield from announced(place)
         return
@@ -138,7 +138,7 @@ def _announced(place: JournalPlace, unreadable: dict[Path, str]) -> Iterator[tup
 def _unreadable_in(unreadable: dict[Path, str], path: Path) -> Iterator[None]:
     try:
         yield
-    except (FileNotFoundError, NotADirectoryError):  # no journal, or nobody has it open
+    except (FileNotFoundError, NotADirectoryError):  # not a journal, or no process has it open
         pass
     except OSError as error:
         unreadable[path] = error.strerror or type(error).__name__

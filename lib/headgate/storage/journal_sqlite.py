@@ -1,4 +1,4 @@
-"""A journal in one local SQLite file that survives any kill; its holders are processes of this machine."""
+"""A journal in one local SQLite file that survives any kill; its holders are processes on this machine."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from headgate.storage.journal_database import JournalDatabase, prepare
 
 
 class SqliteJournal(JournalDatabase):
-    """Each holder keeps a file locked, and the system frees that lock when it dies."""
+    """Each holder locks a file, and the system frees that lock when the holder dies."""
 
     def __init__(self, file: Path, campaign: str, holder: HolderId, *, fsync: bool) -> None:
         self.file = file
@@ -30,7 +30,7 @@ class SqliteJournal(JournalDatabase):
         with sqlite.failing_as(errors.JournalError, said, self.file), contextlib.ExitStack() as undo:
             self.holders = Holders(folder / "holders", holder)
             undo.callback(self.holders.leave)
-            # SQLite lets nobody wait who makes a new file a WAL database.
+            # SQLite does not wait for a lock while it turns a new file into a WAL database.
             with folder_locked(folder):
                 self._db = sqlite.connected(self.file, synchronous="NORMAL", busy_s=30.0)
                 undo.callback(self._db.close)
@@ -47,13 +47,13 @@ class SqliteJournal(JournalDatabase):
         return self._db.executemany(self._sql[name], rows).rowcount if rows else 0
 
     def each(self, name: str, rows: Iterable[tuple[Any, ...]]) -> list[Any]:
-        """Return what a statement gives for every row."""
+        """Return the rows that a statement returns for every row."""
         sql = self._sql[name]
         return [found for row in rows for found in self._db.execute(sql, row)]
 
     @contextlib.contextmanager
     def transaction(self, *, durable: bool = False) -> Iterator[None]:
-        """Commit what happens inside; without `durable` a power cut may undo it, a kill may not."""
+        """Commit what happens inside; without `durable`, a power cut may undo it, but not a kill."""
         durable = durable and self._fsync
         if durable:
             self._db.execute("PRAGMA synchronous = FULL")
@@ -65,12 +65,12 @@ class SqliteJournal(JournalDatabase):
                 self._db.execute("PRAGMA synchronous = NORMAL")
 
     def claim(self) -> bool:
-        """Return whether another process has written since this was last asked."""
+        """Return whether another process has written since the last call."""
         before, self._version = self._version, self._db.execute("PRAGMA data_version").fetchone()[0]
         return before != self._version
 
     def make_tables(self) -> None:
-        """Make what is missing of them."""
+        """Create missing tables and columns."""
         self._db.executescript(self._sql["schema"])
         if self.run("lacks_columns").fetchone() is not None:
             self._db.executescript(self._sql["add_columns"])
@@ -80,13 +80,13 @@ class SqliteJournal(JournalDatabase):
         return sqlite.damage_told(self.file)
 
     def check(self) -> None:
-        """Look for damage of the file's pages."""
+        """Check the file's pages for damage."""
         (found,) = self._db.execute("PRAGMA quick_check(1)").fetchone()
         if found != "ok":
             raise sqlite.DamagedRowError(found)
 
     def scrub(self) -> None:
-        """Write the file anew; SQLite keeps the bytes of what was removed until it needs their room."""
+        """Rewrite the file; SQLite keeps the bytes of removed rows until it needs the space."""
         self._db.execute("VACUUM")
         self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 

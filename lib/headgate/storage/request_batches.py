@@ -1,4 +1,4 @@
-"""Which request lies in which batch of a provider, and what came back: kept until the sample is durable."""
+"""Which request is in which batch of a provider, and its reply: kept until the sample is durable."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from headgate.storage.journal_database import JournalDatabase
 from headgate.storage.spending import NOTHING_SPENT, SpendingBook
 
 BatchStage = Literal["made", "uploaded", "open", "ended"]
-"""How far a batch has come: written down, its file uploaded, created at the provider, its results taken."""
+"""The progress of a batch: journaled, its file uploaded, created at the provider, its results collected."""
 
 RequestStage = Literal["open", "done", "now"]
-"""What became of a request: it lies in its batch, its reply is here, or it is to be asked at once after all."""
+"""The state of a request: in its batch, its reply collected, or to be sent at once after all."""
 
 _KEPT_S: Final = 7 * 86_400.0
-"""A reply whose task nobody takes up again is forgotten after so long."""
+"""How long a reply is kept whose task no process takes up again."""
 
 
 @dataclass(slots=True)
 class BatchRecord:
-    """A batch as the journal has it.
+    """A batch in the journal.
 
     Attributes:
-        key: of our own, by which its provider can be asked for it.
+        key: our own key, by which to find the batch at its provider.
         model: key of the model that is asked.
-        made_at: wall seconds.
-        requests: how many it was made of.
-        stage: how far it has come.
-        file_id: of its file at the provider; empty before that is uploaded.
-        batch_id: of the provider; empty before it has told it.
-        base_url: where it was submitted; empty in a journal of an earlier version.
-        credential: by which it is known whether a key is the one that it was submitted with.
+        made_at: wall time in seconds.
+        requests: the number of its requests.
+        stage: its progress.
+        file_id: the provider's id of its file; empty before the upload.
+        batch_id: the provider's id of the batch; empty before its creation.
+        base_url: the URL of its submission; empty in a journal of an earlier version.
+        credential: fingerprint of the API key of its submission.
     """
 
     key: str
@@ -53,12 +53,12 @@ class BatchedRequest:
     """A request that was put into a batch.
 
     Attributes:
-        task_id: of the task, or stage of one, that asks.
-        number: which of its requests, from 1.
-        digest: of what is asked.
+        task_id: id of the task, or task stage, that makes it.
+        number: its number among the task's requests, from 1.
+        digest: digest of its content.
         sample: task id of the sample that it is for.
         batch: key of its batch.
-        stage: what became of it.
+        stage: its state.
     """
 
     task_id: str
@@ -70,12 +70,12 @@ class BatchedRequest:
 
     @property
     def custom_id(self) -> str:
-        """What its provider knows it by."""
+        """Its id at the provider."""
         return f"{self.task_id}.{self.number}"
 
 
 class RequestBatches:
-    """Keeps batches and their requests. Owned by a journal; each change is a transaction of its own, and durable."""
+    """Keeps batches and their requests. Owned by a journal; each change is a separate, durable transaction."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class RequestBatches:
         self._is_used = False
 
     def load(self, now: float) -> tuple[list[BatchRecord], list[BatchedRequest]]:
-        """Return what this holder has, or has taken over; what is of no use any more is forgotten."""
+        """Return what this holder has or has taken over; what is no longer useful is forgotten."""
         with self._transaction():
             self._db.run("drop_old_batches", {"before": now - _KEPT_S})
             self._db.run("drop_lone_requests")
@@ -101,7 +101,7 @@ class RequestBatches:
         return batches, requests
 
     def add(self, batch: BatchRecord, requests: Sequence[BatchedRequest]) -> None:
-        """Write down which requests are about to be submitted as a batch."""
+        """Record the requests that are about to be submitted as a batch."""
         with self._transaction(durable=True):
             made = (batch.key, self._holder, batch.model, batch.made_at, batch.requests, batch.stage)
             self._db.run("add_request_batch", (*made, batch.base_url, batch.credential))
@@ -110,12 +110,12 @@ class RequestBatches:
         self._is_used = True
 
     def reached(self, batch: BatchRecord) -> None:
-        """Write down how far a batch has come."""
+        """Record the progress of a batch."""
         with self._transaction(durable=True):
             self._db.run("set_request_batch", (batch.stage, batch.file_id, batch.batch_id, batch.key))
 
     def undo(self, batch: BatchRecord) -> None:
-        """Forget a batch that was never submitted: its requests are asked as if it had not been."""
+        """Forget a batch that was never submitted: its requests are made again as if it had not existed."""
         with self._transaction(durable=True):
             self._db.run("drop_request_batch", {"key": batch.key})
             self._db.run("drop_lone_requests")
@@ -126,7 +126,7 @@ class RequestBatches:
         spent: Mapping[str, Spending] = NOTHING_SPENT,
         now: float = 0.0,
     ) -> None:
-        """Write down the replies to requests, None for one that is asked at once, and what models spent with them."""
+        """Record replies to requests, None for a request to be sent at once, and what models spent on them."""
         rows = [("now" if reply is None else "done", reply or "", one.task_id, one.number) for one, reply in requests]
         with self._transaction(durable=True):
             self._db.many("set_batched", rows)
@@ -135,12 +135,12 @@ class RequestBatches:
             self._spending.counted(counted)
 
     def reply(self, request: BatchedRequest) -> str:
-        """Return the reply to a request; empty where there is none."""
+        """Return the reply to a request; empty if there is none."""
         row = self._db.run("batched_reply", (request.task_id, request.number)).fetchone()
         return "" if row is None else str(row[0])
 
     def keep(self, request: BatchedRequest, reply: str) -> None:
-        """Keep the reply to a request that was in no batch: its sample waits for another one that is."""
+        """Keep the reply to a request outside of batches: its sample waits for another request, which is in one."""
         with self._transaction():
             values = (request.task_id, request.number, request.digest, request.sample, "", "done")
             self._db.many("add_batched", [values])
@@ -148,22 +148,22 @@ class RequestBatches:
         self._is_used = True
 
     def kept(self, task_id: str, number: int, digest: str) -> str:
-        """Return the reply that was kept of a request; empty where there is none, or to another question."""
+        """Return the kept reply to a request; empty if there is none, or it answers another question."""
         row = self._db.run("kept_reply", (task_id, number)).fetchone()
         return "" if row is None or row[0] != digest else str(row[1])
 
     # Inside of the journal's transactions.
 
     def forget(self, samples: Iterable[str]) -> None:
-        """Forget the requests of samples that are durable, or are not taken."""
+        """Forget the requests of samples that are durable or no longer wanted."""
         if self._is_used:
             self._db.many("drop_batched", [(sample,) for sample in samples])
             self._db.run("drop_ended_batches")
 
     def abandon(self, holder: str) -> None:
-        """Free what a holder has."""
+        """Free a holder's batches."""
         self._db.run("abandon_request_batches", {"holder": holder})
 
     def adopt(self) -> None:
-        """Take over what nobody has."""
+        """Take over the batches that no holder has."""
         self._is_used |= bool(self._db.run("adopt_request_batches", {"holder": self._holder}).rowcount)

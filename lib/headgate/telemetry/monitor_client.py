@@ -1,4 +1,4 @@
-"""A client of a campaign's monitoring API: what the commands and the console ask and steer by."""
+"""A client of a campaign's monitoring API, through which commands and the console query and steer it."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from headgate.core.errors import HeadgateError, InvalidInputError, UnauthorizedE
 from headgate.net.clients import client_of
 
 RUN_HEADER: Final = "X-Headgate-Run"
-"""Names the run that a request is meant for."""
+"""Names the run for which a request is meant."""
 
 _TIMEOUT_S: Final = 5.0
 _REFUSALS: Final = errors_by_code(errors)
-"""What a campaign refuses, by its code; the sentence is its own."""
+"""Error classes of a campaign's refusals, by code; the message is the campaign's."""
 
 
 class MonitorClient:
     """A client of one campaign's monitoring API; an async context manager. `address` is its URL, `run_id` the run's."""
 
     def __init__(self, settings: Settings, address: str, run_id: str = "") -> None:
-        """Prepare to ask.
+        """Prepare the client.
 
         Args:
-            settings: hold the token of the monitoring API.
+            settings: source of the monitoring API's token.
             address: its URL.
-            run_id: only this run is to answer.
+            run_id: the only run that may answer.
 
         Raises:
-            InvalidInputError: the address is none.
+            InvalidInputError: if the address is not valid.
         """
         self.address = address.rstrip("/")
         token = settings.monitor_token.get_secret_value()
@@ -51,7 +51,7 @@ class MonitorClient:
         await self.close()
 
     async def close(self) -> None:
-        """End its connections; legal twice."""
+        """Close its connections; may be called twice."""
         await self._client.aclose()
 
     async def campaign(self) -> str:
@@ -59,8 +59,8 @@ class MonitorClient:
 
         Raises:
             UnauthorizedError: if the token is missing or wrong.
-            InvalidInputError: if nothing answers, or something else.
-            MisdirectedError: if another run does.
+            InvalidInputError: if nothing answers, or something other than a campaign.
+            MisdirectedError: if another run answers.
         """
         try:
             answer = await self._asked("GET", "/status/summary")
@@ -78,7 +78,7 @@ class MonitorClient:
         return str(document["campaign"])
 
     async def task(self, task_id: str) -> dict[str, Any] | None:
-        """Return what the campaign says of a task, None when it does not know it."""
+        """Return the campaign's answer about a task, None if it does not know the task."""
         answer = await self._asked("GET", f"/status/tasks/{task_id}")
         if answer.status_code == httpx.codes.NOT_FOUND:
             return None
@@ -90,7 +90,7 @@ class MonitorClient:
 
         Raises:
             InvalidInputError: if there is none, or the pair is not sampled.
-            NotFoundError: if there is no such model; unless `is_open`, or environment.
+            NotFoundError: if the model does not exist; unless `is_open`, also if the environment does not.
         """
         query = {"model": model, "environment": environment, "limit": "1"}
         said = await self.document("/status/tasks", query)
@@ -107,11 +107,11 @@ class MonitorClient:
         return found
 
     async def document(self, path: str, query: dict[str, str] | None = None) -> dict[str, Any]:
-        """Return what a route of the API answers.
+        """Return the answer of an API route.
 
         Raises:
             UnauthorizedError: if the token is missing or wrong.
-            NotFoundError: if there is no such thing.
+            NotFoundError: if it does not exist.
         """
         return self._checked(await self._asked("GET", path, params=query))
 
@@ -121,16 +121,16 @@ class MonitorClient:
         Args:
             order: the fields of `POST /controls`, such as `verb` and `model`.
             dry_run: change nothing.
-            operator: in whose name a trusted service asks.
+            operator: the user on whose behalf a trusted service asks.
 
         Raises:
-            NotFoundError: if there is no such model, environment or change.
+            NotFoundError: if the model, environment or change does not exist.
             InvalidInputError: if a value breaks a rule.
-            ControlChangedError: if somebody else was first.
+            ControlChangedError: if the control was changed first.
             UnauthorizedError: if the token is missing, wrong, or may not steer.
         """
         headers = {"Content-Type": "application/json"} | ({"X-Headgate-Operator": operator} if operator else {})
-        # A value that is no number is refused there, with a sentence; httpx would raise.
+        # The server refuses a value that is not a number with a clear message; httpx would raise.
         body = json.dumps({**order, "dry_run": dry_run})
         return self._checked(await self._asked("POST", "/controls", content=body, headers=headers))
 

@@ -1,4 +1,4 @@
-"""Notices: the few events that somebody is to be told of who does not look; and their way to a webhook or a command."""
+"""Notices: the few events to report to people who are not watching, by webhook or command."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from headgate.telemetry.stream import Handler, Recorded
 _log = logging.getLogger("headgate.telemetry")
 
 MOST_AT_ONCE: Final = 20
-"""Notices of one kind in a burst; then one a minute. The others are counted, and stand in the log."""
+"""Notices of one kind in a burst; then one per minute. Further ones are counted, and are in the log."""
 
 _REFILL_S: Final = 60.0
 _MOST_WAITING: Final = 1_000
@@ -44,15 +44,15 @@ PREFIX: Final = "headgate."
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """One thing to be told.
+    """One thing to report.
 
     Attributes:
         kind: `headgate.model.paused`, `headgate.score.dropped`, ….
-        subject: kind and name of what it is about: `model/KEY`, `pair/KEY/ENVIRONMENT`, `run/CAMPAIGN`, `job/ID`.
+        subject: kind and name of its subject: `model/KEY`, `pair/KEY/ENVIRONMENT`, `run/CAMPAIGN`, `job/ID`.
         at: wall time, seconds since the epoch.
-        fields: of the event, without secrets.
-        text: what is told; without one it only ends another.
-        again_before: it is told once more where it was last told before this time; never while it lasts by default.
+        fields: the event's fields, without secrets.
+        text: the message; an empty one sends nothing and only ends another notice.
+        again_before: report it again if it was last reported before this time; by default never while it lasts.
         ends: kind of the notice about the same subject that this one ends, or empty.
     """
 
@@ -79,27 +79,27 @@ class Notice:
 
 
 Send = Callable[[Notice], None]
-"""Passes a notice on; returns at once and never raises."""
+"""Sends a notice on; returns at once and never raises."""
 
 
 class Told(Protocol):
-    """What was told and lasts, for all processes that could tell the same; a journal keeps it."""
+    """Remembers what was reported and lasts, for all processes that could report it; a journal stores it."""
 
     async def claim(self, key: str, at: float, again_before: float) -> bool:
-        """Return whether something is to be told now: it never was, or last before that time."""
+        """Return whether to report this now: it never was, or was last reported before `again_before`."""
 
     async def release(self, key: str) -> bool:
-        """Return whether something had been told that has ended now."""
+        """Return whether this had been reported; it has ended now."""
 
     async def lasting(self) -> Sequence[str]:
-        """Return the keys of what was told and has not ended."""
+        """Return the keys of what was reported and has not ended."""
 
 
 class Notices:
-    """Turns events into notices and passes each on once, to everybody who is to be told. A `Sink`.
+    """Turns events into notices and sends each one once, to every sender. A `Sink`.
 
-    Owned by a run or a server, whose loop runs `keep`. It holds nothing up: at most a thousand notices wait, and who
-    passes them on returns at once. What lasts (a pause, a budget, a stall) is remembered by `told`, a journal's where
+    Owned by a run or a server, whose loop runs `keep`. It never blocks: at most a thousand notices wait, and senders
+    return at once. A lasting condition (a pause, a budget, a stall) is remembered in `told`, which is a journal's where
     there is one, until it ends.
     """
 
@@ -119,10 +119,10 @@ class Notices:
         }
 
     def close(self) -> None:
-        """Nothing is held that `keep` has not passed on."""
+        """Do nothing: there is nothing to flush beyond what `keep` sends."""
 
     async def keep(self, told: Told | None = None) -> None:
-        """Pass notices on, until cancelled; without `told` only those that nothing is remembered of."""
+        """Send notices until cancelled; without `told`, only those that need not be remembered."""
         self._loop = asyncio.get_running_loop()
         lasting = await told.lasting() if told else ()
         self._paused |= {key.partition("/")[2] for key in lasting if key.startswith("model.paused ")}
@@ -132,7 +132,7 @@ class Notices:
             await self._wake.wait()
 
     async def pass_on(self, told: Told | None = None) -> None:
-        """Pass on what waits; also for the end of a run."""
+        """Send the waiting notices; also called at the end of a run."""
         while self._waiting:
             notice = self._waiting.popleft()
             if notice.ends and not (told and await told.release(f"{notice.ends} {notice.subject}")):
@@ -156,7 +156,7 @@ class Notices:
             send(notice)
 
     def tell(self, event: events.Event) -> None:
-        """Pass on at once what an event makes, where nothing has to be remembered of it; for who has no loop."""
+        """Send an event's notice at once, if it need not be remembered; for callers without an event loop."""
         if (notice := notice_of(event, time.time())) is not None:
             self._send(notice)
 
@@ -185,7 +185,7 @@ class Notices:
 
 
 def notice_of(event: events.Event, at: float) -> Notice | None:
-    """Return the notice that an event makes, None where it makes none."""
+    """Return the notice of an event, None if it has none."""
     made = _MADE.get(type(event))
     return None if made is None else made(event, at)
 
@@ -205,7 +205,7 @@ def _unscored(event: events.ModelUnscored, at: float) -> Notice:
 
 
 def _controlled(event: events.ControlChanged, at: float) -> Notice | None:
-    """An operator's pause, and its end, of a model or of anything else; other changes tell nobody."""
+    """Return the notice of an operator's pause or resume, of a model or anything else; None for other changes."""
     if event.what != "paused":
         return None
     named = "/".join(name for name in (event.model, event.environment) if name)
@@ -235,7 +235,7 @@ def _dropped(event: events.ScoreDropped, at: float) -> Notice:
         f"({event.low:+.2f} to {event.high:+.2f}), since {utc_text(event.since)}"
     )
     subject = f"pair/{event.model}/{event.environment}" if event.environment else f"model/{event.model}"
-    # Who starts anew and finds the same drop once more tells of nothing new.
+    # A restarted run that finds the same drop again reports nothing new.
     return _made("score.dropped", subject, text, event, at, again_before=event.since)
 
 
@@ -269,7 +269,7 @@ _MADE: Final[Mapping[type[events.Event], Callable[[Any, float], Notice | None]]]
 
 
 ATTEMPTS: Final = 4
-"""To post a notice: at once, and after 1, 4 and 16 s."""
+"""Attempts to post a notice: at once, and after 1, 4 and 16 s."""
 
 _MOST_UNSENT: Final = 100
 _CLOSE_S: Final = 5.0
@@ -277,7 +277,7 @@ _SECRET_PREFIX: Final = "whsec_"  # noqa: S105 - how the standard marks one
 
 
 class _Sender(Backlog[Notice]):
-    """Passes notices on from a thread of its own, in order; what it cannot pass on is in the log."""
+    """Sends notices from its own thread, in order; those that it cannot send are in the log."""
 
     def __init__(self, name: str, campaign: str, timeout_s: float) -> None:
         super().__init__(name, _MOST_UNSENT, close_within_s=_CLOSE_S)
@@ -290,11 +290,11 @@ class _Sender(Backlog[Notice]):
 
     def _work(self) -> None:
         for notice in iter(self._queue.get, None):
-            # Whatever stood in an error of a provider is masked here once more: this leaves the machine.
+            # Texts of providers' errors are masked here once more: this leaves the machine.
             body = masked(orjson.dumps(notice.document(self._campaign)).decode()).encode()
             try:
                 why = self._passed(notice, body)
-            except Exception as error:  # noqa: BLE001 - the boundary of the thread: reported, and the next one goes
+            except Exception as error:  # noqa: BLE001 - the thread's boundary: reported, and the next one goes
                 why = f"{type(error).__name__}: {error}"
             if why:
                 self.failures[self.name] += 1
@@ -302,17 +302,17 @@ class _Sender(Backlog[Notice]):
 
     @abstractmethod
     def _passed(self, notice: Notice, body: bytes) -> str:
-        """Pass a notice on; return why that was not possible, or nothing."""
+        """Send a notice; return why that failed, or an empty text."""
 
 
 class Webhook(_Sender):
-    """Posts notices as JSON, signed as the Standard Webhooks are.
+    """Posts notices as JSON, signed according to Standard Webhooks.
 
-    An answer of 2xx is a success, 408, 429 and 5xx are tried again, and others are final. Redirects are not followed.
+    A 2xx answer is a success, 408, 429 and 5xx are retried, and others are final. Redirects are not followed.
     """
 
     def __init__(self, url: str, secret: str, campaign: str, timeout_s: float) -> None:
-        self._url = Secret(url)  # who knows the address of a chat's webhook can write there
+        self._url = Secret(url)  # anyone who knows the URL of a chat's webhook can post there
         self._key = _key(secret)
         super().__init__("webhook", campaign, timeout_s)
 
@@ -323,7 +323,7 @@ class Webhook(_Sender):
                 time.sleep(4.0 ** (attempt - 1))
             headers = signed(body, notice.notice_id, int(time.time()), self._key)
             try:
-                # What it answers beside the status is not read.
+                # Nothing of the answer but its status is read.
                 with httpx.stream(
                     "POST", self._url.reveal(), content=body, headers=headers, timeout=self._timeout_s
                 ) as answer:
@@ -340,19 +340,19 @@ class Webhook(_Sender):
 
 
 class Command(_Sender):
-    """Runs a command for each notice, with the notice as JSON on its input; one that takes too long is killed."""
+    """Runs a command for each notice, with the notice as JSON on its standard input; kills one that takes too long."""
 
     def __init__(self, argv: Sequence[str], campaign: str, timeout_s: float) -> None:
         self._argv = list(argv)
         super().__init__("command", campaign, timeout_s)
 
-    def _passed(self, notice: Notice, body: bytes) -> str:  # noqa: ARG002 - it has no use for more than the text
-        with subprocess.Popen(  # noqa: S603 - the operator's own command; what comes from outside is its input
+    def _passed(self, notice: Notice, body: bytes) -> str:  # noqa: ARG002 - the body is all that it needs
+        with subprocess.Popen(  # noqa: S603 - the operator's own command; outside data is only its input
             self._argv,
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
-            start_new_session=True,  # a Ctrl-C is for the run, and what a script has started is killed with it
+            start_new_session=True,  # a Ctrl-C is for the run only, and a killed script's children die with it
         ) as command:
             try:
                 said = command.communicate(body, self._timeout_s)[1].decode("utf-8", "replace").strip()[:300]
@@ -364,7 +364,7 @@ class Command(_Sender):
 
 
 def senders_of(url: str, secret: str, command: Sequence[str], campaign: str, timeout_s: float) -> list[_Sender]:
-    """Return who passes notices on, as the settings say; each is closed by its owner."""
+    """Return the senders in the settings; their owner closes each."""
     senders: list[_Sender] = []
     if url:
         senders.append(Webhook(url, secret, campaign, timeout_s))
@@ -374,7 +374,7 @@ def senders_of(url: str, secret: str, command: Sequence[str], campaign: str, tim
 
 
 def signed(body: bytes, message_id: str, timestamp: int, key: bytes) -> dict[str, str]:
-    """Return the headers of a notice; without a key they hold no signature."""
+    """Return the headers of a notice; without a key they have no signature."""
     headers = {
         "Content-Type": "application/json",
         "User-Agent": "headgate",
@@ -393,5 +393,5 @@ def _key(secret: str) -> bytes:
         try:
             return base64.b64decode(secret.removeprefix(_SECRET_PREFIX), validate=True)
         except binascii.Error:
-            pass  # a text that begins like one
+            pass  # a text that only begins like one
     return secret.encode()
