@@ -144,7 +144,7 @@ def test_an_order_goes_to_a_run_that_knows_what_it_is_about(headgate: Command, t
         assert "this campaign has no environment 'affine:sat'" in unknown.err
         for environment in (ENVIRONMENT, other):  # whichever run is asked last, what is wrong is said
             wrong = headgate("set", "cap", "3", "-m", "m", "-e", environment, *runs.options)
-            assert f"a cap is of a model (got m@main in {environment})" in wrong.err
+            assert f"a cap is set for a model (got m@main in {environment})" in wrong.err
 
 
 def test_an_address_of_another_campaign_than_is_named_is_not_steered(headgate: Command, two: Runs) -> None:
@@ -231,7 +231,7 @@ def test_one_run_is_found_and_not_steered_for_another_campaign_at_rest(headgate:
         assert "may be meant: nightly runs, main is at rest" in refused.err
         unsigned = headgate("pause", *one.options, "--campaign", "nightly", "--set", "monitor_token=wrong")
         assert (unsigned.status, one.paused()) == (3, {"nightly": 1})
-        assert "does not take the monitor_token that it is sent" in unsigned.err
+        assert "does not accept the monitor_token that was sent" in unsigned.err
 
 
 def test_the_token_goes_where_the_consoles_goes(headgate: Command, tmp_path: Path) -> None:

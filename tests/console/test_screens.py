@@ -341,7 +341,7 @@ def test_the_second_of_two_operators_is_told_what_the_first_did(
             page.click("dialog button.primary")
             page.wait_for_selector("dialog .message:not(:has-text('Preview'))")
         assert "Done." in one.inner_text("dialog")
-        assert "Not done. somebody else was first" in other.inner_text("dialog")
+        assert "Not done. the control was changed meanwhile" in other.inner_text("dialog")
 
 
 def test_a_run_that_ends_while_it_is_watched_is_said_to_have_ended(

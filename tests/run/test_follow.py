@@ -221,7 +221,7 @@ async def test_two_do_not_follow_the_same_training(tmp_path: Path) -> None:
     await asyncio.sleep(0)
     while not list(tmp_path.rglob("follow-*.lock")):  # noqa: ASYNC110, ASYNC240 - nobody tells when a lock is taken
         await asyncio.sleep(0.01)
-    with pytest.raises(InvalidInputError, match="are followed already in campaign training, by process"):
+    with pytest.raises(InvalidInputError, match="are already being followed in campaign training, by process"):
         await follow(tmp_path)
     stop.set()
     assert (await first).evaluated == ()
@@ -246,7 +246,7 @@ async def test_two_machines_that_share_a_journal_do_not_follow_the_same_training
         first = asyncio.create_task(follow(machines[0], journal=postgres_url, until_idle=False, stop=stop))
         for _ in range(2):
             await locked()
-            with pytest.raises(InvalidInputError, match=r"already in campaign training, by process \d+ on .+, which"):
+            with pytest.raises(InvalidInputError, match=r"followed in campaign training, by process \d+ on .+, which"):
                 await follow(machines[1], journal=postgres_url)
             database.execute("SELECT pg_terminate_backend(pid, 10000) FROM pg_locks WHERE locktype = 'advisory'")
         await locked()

@@ -149,7 +149,7 @@ async def test_what_cannot_be_scored_keeps_its_score_and_says_why(store: SampleS
     assert done.left_out == {
         "its conversation is not stored": 1,
         "nothing to score: provider_failure": 1,
-        "the environment says something else now than the model answered": 1,
+        "the environment no longer says what the model answered": 1,
         "the conversation ends before it is scored": 1,
         "environment gave no score: RuntimeError: no such number (test_rescoring.py, line 61)": 1,
     }
@@ -230,7 +230,7 @@ async def test_a_judge_scores_by_a_rubric_within_its_budget(store: SampleStore, 
     async with serve() as endpoint:
         judged = {"judge_model": "baseline-judge", "judge_url": endpoint.base_url, "judgements": 1, "judge_parallel": 1}
         spent = await _rescored(store, Sums(5), tmp_path, rubric=RUBRIC, **judged, judge_daily_tokens=1_000)
-        assert "tokens of 24 h" in spent.stopped_by, spent
+        assert "tokens in 24 h" in spent.stopped_by, spent
         assert 0 < spent.samples < 4
         more = await _rescored(store, Sums(5), tmp_path, rubric=RUBRIC, **judged, judge_daily_tokens=1_000)
         assert (more.samples, more.known) == (0, spent.samples)  # the day's budget is the campaign's, whoever spends it

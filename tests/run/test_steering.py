@@ -276,13 +276,13 @@ WRONG: list[tuple[dict[str, Any], type[HeadgateError], str]] = [
     ({"verb": "pause", "model": "m00@main"}, NotFoundError, "no model 'm00@main'; did you mean 'm001@main'"),
     ({"verb": "pause", "environment": "affine:sta"}, NotFoundError, "'affine:sta'; did you mean 'affine:sat'"),
     ({"verb": "set", "what": "rates", "value": 1}, InvalidInputError, "'rates' cannot be set; did you mean 'rate'"),
-    ({"verb": "set", "what": "rate", "value": 1}, InvalidInputError, "a rate is of an environment, or a model in one"),
+    ({"verb": "set", "what": "rate", "value": 1}, InvalidInputError, "set for an environment, or a model in one"),
     ({"verb": "set", "what": "workers", "value": 0}, InvalidInputError, "a whole number from 1 to 100000"),
-    ({"verb": "set", "what": "workers", "value": 2, "model": "m000"}, InvalidInputError, "workers are of the whole"),
+    ({"verb": "set", "what": "workers", "value": 2, "model": "m000"}, InvalidInputError, "are set for the whole run"),
     ({"verb": "set", "what": "workers", "value": True}, InvalidInputError, "whole number"),
     ({"verb": "set", "what": "workers", "value": 2.5}, InvalidInputError, "whole number"),
-    ({"verb": "set", "what": "cap", "value": 2, "environment": "affine:sat"}, InvalidInputError, "a cap is of a model"),
-    ({"verb": "set", "what": "cap", "value": 2, "environment": "affine:sat"}, InvalidInputError, "set: rate, factor."),
+    ({"verb": "set", "what": "cap", "value": 2, "environment": "affine:sat"}, InvalidInputError, "set for a model"),
+    ({"verb": "set", "what": "cap", "value": 2, "environment": "affine:sat"}, InvalidInputError, "has the controls"),
     ({"verb": "set", "what": "cap", "value": 2.5, "model": "m000"}, InvalidInputError, "a whole number, such as 2;"),
     ({"verb": "set", "what": "cap", "value": 0, "model": "m000"}, InvalidInputError, "To stop samples, pause;"),
     ({"verb": "drain", "model": "m000@main"}, InvalidInputError, "drain is for the whole run"),
@@ -332,7 +332,7 @@ def test_each_change_is_said_logged_told_and_entered_into_the_audit_trail(
         ):
             answer = await steer(run, verb, **fields)
             said.append(answer.get("did") or answer["would"])
-        with pytest.raises(ControlChangedError, match="somebody else was first: resumed model m000@main, by ada"):
+        with pytest.raises(ControlChangedError, match="was changed meanwhile: resumed model m000@main, by ada"):
             await steer(run, "pause", model="m000", revision=1)
         document = run.steering.document()
         assert [(one["model"], one["what"], one["value"]) for one in document["controls"]] == [(None, "paused", True)]

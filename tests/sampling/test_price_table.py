@@ -49,7 +49,7 @@ def test_a_table_may_be_json_and_without_one_there_are_no_prices(tmp_path: Path)
         ({"prices": [ROW | {"lane": "night"}]}, r"prices\[0\].lane must be 'now' or 'batch' \(got 'night'\)"),
         ({"prices": [ROW, ROW]}, r"a model must have one price in each lane \(got two of 'm' in now\)"),
         ({"prices": [ROW | {"batch_discount": 0.5}, ROW | {"lane": "batch"}]}, r"got two of 'm' in batch"),
-        ({"prices": [ROW | {"lane": "batch", "batch_discount": 0.5}]}, r"must stand in its entry for now"),
+        ({"prices": [ROW | {"lane": "batch", "batch_discount": 0.5}]}, r"belongs in its entry for lane now"),
         ({"prices": [ROW | {"batch_discount": 50}]}, r"batch_discount must be less than or equal to 1 \(got 50\)"),
         ({"prices": [ROW | {"inptu": 1.0}]}, r"did you mean"),
         ({"prices": []}, r"prices must "),

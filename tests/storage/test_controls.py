@@ -77,7 +77,7 @@ def test_the_second_of_two_operators_is_told_what_the_first_did(journal: Journal
         ("withdraw", (None, SAT, "withdraw"), (None, None), f"withdrew what was queued of environment {SAT}"),
         ("drain", (None, None, "drain"), (None, None), "drained the whole run"),
         ("undo", (SMALL, None, "cap"), (9, None), f"undid setting cap of model {SMALL} to 9: it is default again"),
-        ("undo", (SMALL, None, "paused"), (True, None), f"undid pausing model {SMALL}: it goes on"),
+        ("undo", (SMALL, None, "paused"), (True, None), f"undid pausing model {SMALL}: it is resumed"),
         ("undo", (None, None, "paused"), (None, True), "undid resuming the whole run: it is paused again"),
         ("recount", (None, None, "recount"), (None, None), "recounted the samples of the whole run"),
     ],

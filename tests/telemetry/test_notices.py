@@ -101,7 +101,7 @@ async def test_a_pause_by_an_operator_is_told_with_who_and_ends_when_it_is_resum
     told = await _told(tmp_path, _pause("anna", is_paused=True), _pause("bob", is_paused=False))
     assert [(one.kind, one.text) for one in told] == [
         ("model.paused", f"{MODEL} is paused by anna"),
-        ("model.resumed", f"{MODEL} goes on by bob"),
+        ("model.resumed", f"{MODEL} is resumed by bob"),
     ]
 
 

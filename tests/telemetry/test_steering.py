@@ -28,7 +28,7 @@ class Steering:
 
     async def steer(self, document: dict[str, Any], by: str, *, dry_run: bool) -> dict[str, Any]:
         if document["revision"] == 0:
-            raise ControlChangedError("somebody else was first: paused of the whole run, by ops")
+            raise ControlChangedError("the control was changed meanwhile: paused of the whole run, by ops")
         self.orders.append((document, by, dry_run))
         return {"did": "paused", "before": None, "after": True, "revision": 1, "dry_run": dry_run}
 
@@ -149,7 +149,7 @@ async def test_what_is_wrong_is_said(steering: Steering) -> None:
             assert (answer.status_code, answer.headers["content-type"]) == (422, "application/problem+json"), body
         conflict = await client.post("/controls", json=PAUSE | {"revision": 0})
     assert conflict.status_code == 409
-    assert conflict.json()["detail"] == "somebody else was first: paused of the whole run, by ops"
+    assert conflict.json()["detail"] == "the control was changed meanwhile: paused of the whole run, by ops"
     assert conflict.json()["code"] == "control_changed"
 
 

@@ -197,7 +197,7 @@ class BatchRoutes:
             raise _RefusedError(400, "the form must have a file that is not empty")
         stored = self._keep(owner, purpose, name, data)
         if stored is None:
-            raise _RefusedError(429, "the server keeps no more files of yours; delete some, or wait until they are old")
+            raise _RefusedError(429, "your files fill the server's space for you; delete some, or wait for expiry")
         return _shown(stored.shown())
 
     async def _form(self, http: web.Request) -> tuple[str, str, bytes]:
@@ -260,7 +260,7 @@ class BatchRoutes:
         if wanted.get("completion_window") != "24h":
             raise _RefusedError(400, "completion_window must be 24h")
         if sum(batch.owner == owner for batch in self._batches.values()) >= self.limits.batches:
-            raise _RefusedError(429, f"the server keeps {self.limits.batches} batches of yours, and no more")
+            raise _RefusedError(429, f"the server keeps at most {self.limits.batches} batches for you (got one more)")
         metadata = _metadata(wanted.get("metadata"))
         batch = _Batch(f"batch_{secrets.token_hex(12)}", owner, source, metadata, self._clock.wall(), key)
         self._batches[batch.id] = batch
@@ -328,15 +328,15 @@ class BatchRoutes:
         error: dict[str, str] | None = None
         if self._clock.wall() >= batch.created_at + WINDOW_S:
             batch.status = "expired"
-            error = {"code": "batch_expired", "message": "This request was not asked before the batch expired."}
+            error = {"code": "batch_expired", "message": "The batch expired before this request was sent."}
         elif batch.status == "cancelling":
-            error = {"code": "batch_cancelled", "message": "The batch was cancelled before this request was asked."}
+            error = {"code": "batch_cancelled", "message": "The batch was cancelled before this request was sent."}
         else:
             status, answer = await self._patiently(batch, body)
             try:
                 said = orjson.loads(answer)
             except orjson.JSONDecodeError:
-                said = {"error": {"message": "the answer was no JSON"}}
+                said = {"error": {"message": "the answer was not JSON"}}
             response = {"status_code": status, "request_id": secrets.token_hex(8), "body": said}
         is_good = response is not None and 200 <= response["status_code"] < 300
         batch.counts["completed" if is_good else "failed"] += 1
@@ -393,7 +393,7 @@ async def _requests_in(
         if url != ENDPOINT:
             return [], ("mismatched_endpoint", f"url must be {ENDPOINT} (got {url[:100]!r})", number)
         if custom_id in found:
-            return [], ("duplicate_custom_id", f"custom_id {custom_id[:100]!r} is there twice", number)
+            return [], ("duplicate_custom_id", f"custom_id {custom_id[:100]!r} is used twice", number)
         models.add(str(body.get("model")))
         if len(models) > 1:
             return [], ("mismatched_model", "all requests of a batch must name the same model", number)

@@ -143,8 +143,8 @@ def _value(what: str, value: ControlValue, model: str | None, environment: str |
     if what not in possible:
         named, got = "workers are" if what == "workers" else f"a {what} is", subject_of(model, environment)
         raise InvalidInputError(
-            f"{named} of {rule.subject} (got {got})",
-            next_step=f"--model and --environment say of what; of {got} can be set: {', '.join(possible)}.",
+            f"{named} set for {rule.subject} (got {got})",
+            next_step=f"Name it with --model and --environment; {got} has the controls {', '.join(possible)}.",
         )
     if value is None:
         return None

@@ -373,7 +373,7 @@ class _Sole:
     """Makes a run the only one to follow a model for a campaign: on this machine, or on all that share a journal."""
 
     def __init__(self, settings: Settings, order: FollowOrder) -> None:
-        self._what = f"the checkpoints of {order.model_name} are followed already in campaign {settings.campaign}"
+        self._what = f"the checkpoints of {order.model_name} are already being followed in campaign {settings.campaign}"
         self._me = f"process {os.getpid()} on {socket.gethostname()}, which follows {order.place}"
         name = f"{settings.campaign}\0{order.model_name}"
         self._lock: FileLock | PostgresLock

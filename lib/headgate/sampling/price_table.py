@@ -98,14 +98,14 @@ def _by_model(path: str, rows: list[PriceRow]) -> dict[str, Price]:
         if row.batch_discount is not None:
             if row.lane == "batch":
                 raise InvalidSettingError(
-                    f"{path}: batch_discount of {row.model!r} must stand in its entry for now (got lane batch)",
+                    f"{path}: batch_discount of {row.model!r} belongs in its entry for lane now (got lane batch)",
                     next_step="State the prices of batches themselves, or their discount beside the ordinary prices.",
                 )
             found["batch"] = row.price.less(row.batch_discount)
         if twice := lanes.setdefault(row.model, {}).keys() & found.keys():
             raise InvalidSettingError(
                 f"{path}: a model must have one price in each lane (got two of {row.model!r} in {min(twice)})",
-                next_step="Take one of the two entries out.",
+                next_step="Remove one of the two entries.",
             )
         lanes[row.model] |= found
     return {model: Price(**found) for model, found in lanes.items()}

@@ -110,7 +110,7 @@ class ControlBook:
             model, environment, what, value = undone.model, undone.environment, undone.what, undone.before
         known = latest.get((model, environment, what))
         if known is not None and order.revision is not None and known.revision > order.revision:
-            raise ControlChangedError(f"somebody else was first: {told(known)}")
+            raise ControlChangedError(f"the control was changed meanwhile: {told(known)}")
         before = known.after if known is not None and what not in ORDERS else None
         change = ControlChange(
             self.revision() + 1, order.verb, model, environment, what, before, value, by, now, order.reason
@@ -159,7 +159,7 @@ def change_words(change: ControlChange, *, is_done: bool = True) -> str:
     of, before, after = subject_of(change.model, change.environment), *map(value_words, (change.before, change.after))
     undone = f"setting {change.what} of {of} to {before}: it is {after} again"
     if change.what == "paused":
-        undone = f"pausing {of}: it goes on" if change.before else f"resuming {of}: it is paused again"
+        undone = f"pausing {of}: it is resumed" if change.before else f"resuming {of}: it is paused again"
     said = {
         "set": f"{change.what} of {of} from {before} to {after}",
         "undo": undone,

@@ -255,7 +255,7 @@ class PostgresJournal(JournalDatabase):
                 return bool(self.value("is_marked", {"holder": self._me, "number": number}))
             if self._interrupted.wait(_AGAIN_S):
                 raise errors.JournalError(
-                    f"journal {self.place} went away during a commit, and this process ends before it can be asked",
+                    f"journal {self.place} is unreachable after a commit, whose outcome is unknown; this process ends",
                     next_step="Start the campaign again: what is not in the journal is run again.",
                 )
 

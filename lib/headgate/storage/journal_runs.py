@@ -88,7 +88,7 @@ def address_to_ask(run: ServedRun, hosts: Sequence[str], here: str) -> str:
     host = found[2].strip("[]").rstrip(".") if found is not None else ""
     host = str(ip_address_of(host) or host)
     if found is None or not 0 < int(found[3]) < 65_536 or is_metadata_host(host):
-        raise InvalidInputError("it is no http://HOST:PORT that a run can have")
+        raise InvalidInputError("it is not an http://HOST:PORT that a run can have")
     if is_loopback(host):
         if run.machine != here:
             raise InvalidInputError(f"it listens on loopback of {run.machine}; start it with monitor_host")

@@ -72,7 +72,7 @@ class MonitorClient:
         document = self._checked(answer) if answer.status_code == httpx.codes.MISDIRECTED_REQUEST else _json(answer)
         if answer.status_code != httpx.codes.OK or not isinstance(document.get("campaign"), str):
             raise InvalidInputError(
-                f"what answers at {self.address} is no campaign (HTTP {answer.status_code})",
+                f"what answers at {self.address} is not a campaign (HTTP {answer.status_code})",
                 next_step="Give the address of a campaign's monitoring API with --url.",
             )
         return str(document["campaign"])
@@ -138,7 +138,7 @@ class MonitorClient:
         answer = await self._client.request(method, path, **further)
         if answer.status_code == httpx.codes.UNAUTHORIZED:
             is_sent = "Authorization" in self._client.headers
-            refuses = "does not take the monitor_token that it is sent" if is_sent else "asks for a token"
+            refuses = "does not accept the monitor_token that was sent" if is_sent else "requires a token"
             raise UnauthorizedError(
                 f"the campaign at {self.address} {refuses}",
                 next_step="Set monitor_token (HEADGATE_MONITOR_TOKEN) to its own, or to one of its monitor_tokens.",

@@ -212,7 +212,7 @@ def _controlled(event: events.ControlChanged, at: float) -> Notice | None:
     what = "model" if event.model and not event.environment else "pair" if event.model else "environment"
     subject = f"{what}/{named}" if named else f"run/{event.campaign}"
     because = f": {event.reason}" if event.reason else ""
-    told = "is paused" if event.after else "goes on"
+    told = "is paused" if event.after else "is resumed"
     text = f"{named or event.campaign} {told} by {event.by}{because}"
     kind = "model.paused" if event.after else "model.resumed"
     return _made(kind, subject, text, event, at, ends="" if event.after else "model.paused")
@@ -224,7 +224,7 @@ def _stalled(event: events.RunStalled, at: float) -> Notice:
 
 
 def _settled(event: events.PairSettled, at: float) -> Notice:
-    text = f"{event.model} is known in {event.environment}: {event.mean:.3f} ({event.low:.3f} to {event.high:.3f})"
+    text = f"{event.model} has settled in {event.environment}: {event.mean:.3f} ({event.low:.3f} to {event.high:.3f})"
     return _made("pair.settled", f"pair/{event.model}/{event.environment}", text, event, at)
 
 

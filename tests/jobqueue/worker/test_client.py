@@ -162,7 +162,7 @@ def test_patience_ends(slept: list[float]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("patience_s", "says"), [(20.0, "asked again for up to 20 s"), (float("inf"), "asked again until it answers")]
+    ("patience_s", "says"), [(20.0, "retrying for up to 20 s"), (float("inf"), "retrying until it answers")]
 )
 def test_a_server_that_does_not_answer_is_told_of_once_until_it_answers(
     slept: list[float], caplog: pytest.LogCaptureFixture, patience_s: float, says: str
@@ -174,7 +174,7 @@ def test_a_server_that_does_not_answer_is_told_of_once_until_it_answers(
             queue.claim(ClaimIn(worker="w"))
             told.append(len(caplog.messages))
     assert told == [1, 1, 2]
-    assert caplog.messages[0] == f"the job queue at http://queue does not answer (ConnectError: refused); it is {says}"
+    assert caplog.messages[0] == f"the job queue at http://queue does not answer (ConnectError: refused); {says}"
     assert slept
 
 

@@ -267,8 +267,8 @@ async def test_a_program_that_disappears_fails_the_attempt(site: QueueSite, tmp_
         ("echo '[1]' > $HEADGATE_RESULT_FILE", "must be a JSON object (got list)"),
         ("echo '{\"x\": NaN}' > $HEADGATE_RESULT_FILE", "NaN"),
         ("mkdir $HEADGATE_RESULT_FILE", "cannot be read"),
-        ("mkfifo $HEADGATE_RESULT_FILE", "cannot be read: it is no regular file"),
-        ("ln -s /dev/zero $HEADGATE_RESULT_FILE", "cannot be read: it is no regular file"),
+        ("mkfifo $HEADGATE_RESULT_FILE", "cannot be read: it is not a regular file"),
+        ("ln -s /dev/zero $HEADGATE_RESULT_FILE", "cannot be read: it is not a regular file"),
         ("cd ${HEADGATE_RESULT_FILE%/*}; rm output.log; mkfifo output.log", "wrote no result"),
     ],
 )

@@ -159,7 +159,7 @@ def test_a_model_that_waits_for_what_another_process_may_still_give_back_says_so
         account.daily.granted(Spending(0, 0), Spending(700, 0))
         stop = await budgets.hold("t-2", account, Spending(100, 1))
         assert stop is not None
-        assert stop.reason.endswith("at the latest, sooner if episodes in progress take less than they may")
+        assert stop.reason.endswith("at the latest, sooner if episodes in progress use less than they hold")
         assert not events
         account.daily.granted(Spending(0, 0), Spending())
         stop = await budgets.hold("t-2", account, Spending(800, 1))

@@ -71,7 +71,7 @@ async def test_the_endpoint_sees_no_more_than_the_day_allows_also_after_a_restar
         assert meter.tokens("baseline-solver") <= 20_000
         (model,) = again.status.models
         assert model.pause_reason is not None
-        assert " of 20 000 tokens of 24 h, goes on at " in model.pause_reason
+        assert " of 20 000 tokens in 24 h, resumes at " in model.pause_reason
         rest = await run_campaign(limited.model_copy(update={"daily_tokens": None}), roster=roster, instances=60)
     assert first.samples + again.samples + rest.samples == 60
     assert await scores(places) == [(1.0, None)] * 60

@@ -186,7 +186,7 @@ def test_a_stop_is_told_with_its_reason_and_its_end_and_no_task_is_lost_or_reord
     assert (first.model, first.limit, first.allowed) == ("alpha@main", "daily_tokens", 40_000)
     assert 39_000 < first.used <= 40_000, "what is in flight counts"
     assert first.reason.startswith("alpha@main has used or promised ")
-    assert " of 40 000 tokens of 24 h, goes on at 2026-01-02 00:" in first.reason
+    assert " of 40 000 tokens in 24 h, resumes at 2026-01-02 00:" in first.reason
     assert freed.held_for_s == pytest.approx(20 * HOUR_S, rel=0.05), "four hours of samples, until they are a day old"
     told = [len(world.of(kind)) for kind in (DailyBudgetSpent, DailyBudgetFreed)]
     assert told == [2, 1], "the rests of minutes in between, as the day before is forgotten, are told to nobody"
@@ -209,7 +209,7 @@ def test_the_status_and_why_say_how_much_is_used_and_when_it_goes_on(world: Budg
     world.run([limited(max_parallel=1)], Metered(), duration_s=9 * HOUR_S, during=look, rate_per_day=30_000.0)
     status = seen["status"]
     assert status.is_paused
-    assert "of 40 000 tokens of 24 h, goes on at 2026-01-02 00:0" in status.pause_reason
+    assert "of 40 000 tokens in 24 h, resumes at 2026-01-02 00:0" in status.pause_reason
     assert status.pause_until is not None
     (budget,) = status.budgets
     assert (budget.name, budget.held, budget.limit) == ("daily_tokens", 0, 40_000)

@@ -114,7 +114,7 @@ class CommandJobs:
         """Run the command for a job, and report the outcome to the server."""
         command = self._rules.command or _carried(job)
         if command is None:
-            await job.fail("the job carries no command: `command` of its payload must be a list of texts", retry=False)
+            await job.fail("the job carries no command: its payload's `command` must be a list of strings", retry=False)
             return
         try:
             await asyncio.to_thread(self._check_place, job)
@@ -278,7 +278,7 @@ def _regular(path: Path) -> BinaryIO:
     if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         return file
     file.close()
-    raise OSError(errno.EINVAL, "it is no regular file")
+    raise OSError(errno.EINVAL, "it is not a regular file")
 
 
 def _report(what: str, log: Path) -> str:

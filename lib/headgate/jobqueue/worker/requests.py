@@ -231,7 +231,7 @@ class Requests:
         if not self._is_away and getattr(heard, "status_code", 0) != httpx.codes.TOO_MANY_REQUESTS:
             self._is_away = True
             until = "until it answers" if patience_s == float("inf") else f"for up to {patience_s:g} s"
-            _log.warning("%s; it is asked again %s", _error_of(heard, request).message, until)
+            _log.warning("%s; retrying %s", _error_of(heard, request).message, until)
 
     async def _heard(self, request: httpx.Request) -> _Heard:
         try:

@@ -129,7 +129,7 @@ def check_place(path: Path, provenance: Mapping[str, Any]) -> None:
         raise _unusable(f"the result {path} cannot be read", error) from None
     if there is None or there.get("job_id") != provenance["job_id"]:
         raise ResultRefusedError(
-            f"{path} is another job's result, or none of a worker of this queue",
+            f"{path} is another job's result, or was not written by a worker of this queue",
             next_step="Move it away, or let results go to another folder; then requeue the job.",
         )
     if not isinstance(there.get("epoch"), int) or there["epoch"] >= provenance["epoch"]:
@@ -156,7 +156,7 @@ def _unusable(what: str, error: OSError) -> HeadgateError:
     """Return the error of a wrong path, or of a machine on which every other path would fail too."""
     said = f"{what}: {error.strerror or error}"
     if isinstance(error, PermissionError | IsADirectoryError | NotADirectoryError | FileExistsError):
-        return InvalidInputError(said, next_step="Check the path and its rights.")
+        return InvalidInputError(said, next_step="Check the path and its permissions.")
     return MachineUnfitError(said)
 
 

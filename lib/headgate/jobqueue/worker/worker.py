@@ -198,7 +198,7 @@ class Worker:
         now = self._clock.monotonic()
         if self._unfit is None:
             self._unfit_since = now
-            told = "No job can end well here, and it is tried again every %g s: %s. %s"
+            told = "No job can be done on this machine; claiming is tried again every %g s: %s. %s"
             _log.warning(told, UNFIT_S, error.message, error.next_step)
         self._unfit, self._rests_until = error, now + UNFIT_S
 
@@ -254,7 +254,7 @@ class Worker:
 
         def terminate() -> None:
             if not self._is_terminated:
-                _log.info("SIGTERM: jobs that are given back: %d", len(self.held))
+                _log.info("SIGTERM: giving back %d jobs", len(self.held))
                 self._is_terminated = True
                 task.cancel()
 

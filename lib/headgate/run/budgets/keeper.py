@@ -37,11 +37,11 @@ _UNITS: Final = {"daily_tokens": "tokens", "daily_requests": "requests", "daily_
 
 def used_up(account: Account, exhausted: Exhausted) -> str:
     """Return how much a model has used or promised of which limit, and when it resumes, where that is known."""
-    until = "" if exhausted.until is None else f", goes on at {utc_text(exhausted.until)}"
+    until = "" if exhausted.until is None else f", resumes at {utc_text(exhausted.until)}"
     if until and any(account.daily.promised):
-        until += " at the latest, sooner if episodes in progress take less than they may"
+        until += " at the latest, sooner if episodes in progress use less than they hold"
     used = f"{_shown(exhausted.used)} of {_shown(exhausted.allowed)} {_UNITS[exhausted.limit]}"
-    return f"{account.alias} has used or promised {used} of 24 h{until}"
+    return f"{account.alias} has used or promised {used} in 24 h{until}"
 
 
 def too_large(alias: str, exhausted: Exhausted) -> str:
