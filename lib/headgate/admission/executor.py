@@ -241,7 +241,7 @@ class RequestExecutor:
         refuse_inside_a_loop("call_blocking", "call")
         return asyncio.run(self.call(item, lambda: asyncio.to_thread(attempt), watch))
 
-    async def _leased(self, item: RequestItem, watch: CallWatch) -> RequestLease:
+    async def _acquire(self, item: RequestItem, watch: CallWatch) -> RequestLease:
         """Return a lease, after waiting for it if need be; notify `watch` when that takes long."""
         answer = self._admission.try_acquire(item)
         if isinstance(answer, RequestLease):
@@ -264,7 +264,7 @@ class RequestExecutor:
             try:
                 if self._queue_wait_s is not None:
                     asking = asking._replace(deadline=asked + self._queue_wait_s)
-                lease = await self._leased(asking, watch)
+                lease = await self._acquire(asking, watch)
             finally:
                 began = now()
                 watch.wait_s += began - asked

@@ -248,7 +248,7 @@ async def run_source(
         stack.push_async_callback(asyncio.to_thread, end_idle_processes)
         stream = EventStream(clock, [LogSink()])
         roster = RosterAtHand(roster, await roster.load())  # before anything is created on disk
-        await _tried(store, stream)
+        await _refuse_unwritable(store, stream)
         store.prepare()
         run_id, is_traced = new_run_id(), is_observed(settings)
         observe(stack, stream, settings, run_id)
@@ -321,7 +321,7 @@ async def run_source(
         beside = []
         if is_traced:
             beside.append(report_health(campaign.inquiry.health, stream.emit, clock, settings.health_interval_s))
-        return await _watched(campaign, watch, beside)
+        return await _run_watched(campaign, watch, beside)
 
 
 def _notices(stack: AsyncExitStack, stream: EventStream, settings: Settings, tell: Send | None) -> Notices | None:
@@ -352,7 +352,7 @@ async def _outside_workers(
         yield OutsideWorkers(queue, settings, executors, clock, emit)
 
 
-async def _tried(store: SampleStore, stream: EventStream) -> None:
+async def _refuse_unwritable(store: SampleStore, stream: EventStream) -> None:
     """Refuse a store that cannot be written at all; one that is only down for now does not stop the campaign."""
     try:
         await store.probe()
@@ -391,7 +391,7 @@ async def _sole_journal(campaign: Run, store: SampleStore) -> AsyncIterator[None
             await store.give_back(key)
 
 
-async def _watched(campaign: Run, watch: Watch, beside: Iterable[Coroutine[Any, Any, None]] = ()) -> RunResult:
+async def _run_watched(campaign: Run, watch: Watch, beside: Iterable[Coroutine[Any, Any, None]] = ()) -> RunResult:
     async def pass_on_stop(event: asyncio.Event) -> None:
         await event.wait()
         campaign.stop(BY_REQUEST)

@@ -155,10 +155,10 @@ def _key_health(key: RequestStatus, now: float) -> RequestKeyHealth:
 
 
 _UNKNOWN: Final = "unknown"
-_WORTH_A_WORD: Final = 3
+_UNSCORED_MENTIONED: Final = 3
 """Consecutive samples without a score from which answers mention them."""
 
-_IN_HAND: Final = frozenset({"running", "parked"})
+_STARTED: Final = frozenset({"running", "parked"})
 
 
 class Inquiry:
@@ -227,9 +227,9 @@ class Inquiry:
         stages, dispatcher = self._stages, self._parts.dispatcher
         rows = stages.rows()
         staged = {stage_id for row in rows for stage_id in row.stage_ids}
-        yield from (("running", row.task) for row in rows if self._is_in_hand(row))
+        yield from (("running", row.task) for row in rows if self._has_lease(row))
         yield from (("running", task) for task in stages.tasks if stages.row_of(task.task_id) is None)
-        yield from (("queued", row.task) for row in rows if not self._is_in_hand(row))
+        yield from (("queued", row.task) for row in rows if not self._has_lease(row))
         yield from (("queued", task) for task in dispatcher.queue.items() if task.task_id not in staged)
         yield from (("batch", task) for task in self._loop.held.values() if task.task_id not in staged)
         yield from (("paused", task) for task in dispatcher.aside.values() if task.task_id not in staged)
@@ -394,7 +394,7 @@ class Inquiry:
         if outside is not None and found.gate == JOBS:
             reason = outside.problem or f"outside workers have as many samples as they can take ({found.reason})"
             return replace(found, gate="jobqueue", reason=reason)
-        if found.state not in _IN_HAND:
+        if found.state not in _STARTED:
             return found
         if outside is not None and (place := outside.place_of(task_id)):
             return replace(found, gate="jobqueue", reason=place)
@@ -490,7 +490,7 @@ class Inquiry:
         reason = "another process of this journal holds it, or will take it over when this one looks again"
         return Explanation(task_id, str(state), "holder", reason)
 
-    def _is_in_hand(self, row: Row) -> bool:
+    def _has_lease(self, row: Row) -> bool:
         return any(self._parts.dispatcher.lease_of(stage_id) is not None for stage_id in row.stage_ids)
 
 
@@ -519,7 +519,7 @@ def source_of_rate(rate: RateStatus) -> str:
 
 def _failing(sampler: ModelSampler) -> str:
     """Return the last error of a model that is paused for errors or gets no scores, as the end of a sentence."""
-    is_unscored = sampler.unscored >= _WORTH_A_WORD
+    is_unscored = sampler.unscored >= _UNSCORED_MENTIONED
     if sampler.last_error is None or not (is_unscored or sampler.pause.paused_until is not None):
         return ""
     counted = f"none of its model's last {sampler.unscored} samples has a score, " if is_unscored else ""

@@ -40,7 +40,7 @@ class Judgements:
         """
         assert row.result is not None, "a judge reads an answer"
         questions = row.result.questions
-        if await self._asked(row, task, number, questions[(number - 1) % len(questions)]):
+        if await self._ask_judge(row, task, number, questions[(number - 1) % len(questions)]):
             return
         reason = row.problems[number]
         about = (row.task.task_id, row.task.model, row.task.environment, self._judging.judge.key, number)
@@ -63,11 +63,11 @@ class Judgements:
             count = "no judgement" if asked == 1 else f"{read or 'none'} of {asked} judgements"
             only = "only " if read else ""
             return replace(result, error_kind=ErrorKind.JUDGE, error=redacted(f"{only}{count} can be read: {reason}"))
-        messages = (*result.messages, *(_said(number, row.judgements[number]) for number in sorted(row.judgements)))
+        messages = (*result.messages, *(_message(number, row.judgements[number]) for number in sorted(row.judgements)))
         why = redacted(score.why)
         return replace(result, score=float(score.value), success=score.success, why=why, messages=messages)
 
-    async def _asked(self, row: Row, task: Task, number: int, question: tuple[Message, ...]) -> bool:
+    async def _ask_judge(self, row: Row, task: Task, number: int, question: tuple[Message, ...]) -> bool:
         """Ask for a judgement, and once more if the first reply is unreadable; return whether there is one now."""
         chat = self._chats.chat(self._judging.judge, task, self._parts.emit, trace_id=row.trace_id)
         while True:
@@ -124,7 +124,7 @@ class Judgements:
         return max(0.0, pressure.until - self._parts.clock.monotonic())
 
 
-def _said(number: int, judgement: Judgement) -> Message:
+def _message(number: int, judgement: Judgement) -> Message:
     """Return a judgement as a message for the end of the stored conversation."""
     return Message("system", redacted(f"Judgement {number}: {judgement.value:.4g}. {judgement.why}".rstrip()))
 

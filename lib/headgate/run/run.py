@@ -144,14 +144,14 @@ class Run:
             judging,
             outside=self._outside,
             writable=self._writable,
-            ended=self._look_at,
+            ended=self._check_early_stop,
             withdrawn=self._settling.withdrawn,
             drop=lambda tasks, reason: self._loop.drop(tasks, reason),  # noqa: PLW0108 - the loop is built after them
             discard_put_off=lambda condition: self._loop.discard_put_off(condition),  # noqa: PLW0108 - likewise
             wake=lambda: self._loop.wake(),  # noqa: PLW0108 - likewise
         )
         self.run_id = plan.run_id or new_run_id()
-        self._loop = self._made_loop()
+        self._loop = self._new_loop()
         self._demand = DemandSide(self._parts, self._health, self._settling, self._stages)
         self._early_stop = RosterEarlyStop.of(settings)
         knowing = (self._parts.pairs, self._scores, self._early_stop, None if judging is None else judging.figures)
@@ -198,7 +198,7 @@ class Run:
         self._samples = self._scored = 0
         self._left_open = 0
 
-    def _made_loop(self) -> DispatchLoop:
+    def _new_loop(self) -> DispatchLoop:
         plan, settings = self.plan, self.plan.settings
         is_matrix = plan.provider is not None and all(one.spec.needs_judge for one in plan.environments.values())
         return DispatchLoop(
@@ -282,12 +282,12 @@ class Run:
                 if self._parts.hosts is not None:
                     beside.append(self._parts.hosts.keep(self._parts.dispatcher))
                 loops = [group.create_task(loop) for loop in beside]
-                await self._followed()
+                await self._run_loop()
                 for task in loops:
                     task.cancel()
                 if self._parts.requests is not None and self._parts.requests.batches is not None:
                     await self._parts.requests.batches.close()
-                await self._made_durable()
+                await self._wait_until_durable()
                 if self.plan.notices is not None:
                     await self.plan.notices.pass_on(self._told)
                 acceptance.cancel()
@@ -401,7 +401,7 @@ class Run:
         )
         self._emit(CapacityReported(self.plan.settings.campaign, self.run_id, "start", self.inquiry.capacity()))
 
-    async def _followed(self) -> None:
+    async def _run_loop(self) -> None:
         """Run the loop to its end; a stopped run has the drain timeout to finish what is in progress."""
         # If this run itself is cancelled, too, tasks in progress are given back and stay open in the journal.
         async with first_ended(self._loop.run(), self._parts.stopping.wait()) as (running, _):
@@ -439,7 +439,7 @@ class Run:
             await self._clock.sleep(self.plan.duration_s)
             self.stop("the window is over")
 
-    async def _made_durable(self) -> None:
+    async def _wait_until_durable(self) -> None:
         """Wait `STOP_WITHIN_S` at most for the last samples to be durable; else their tasks stay open and run again."""
         try:
             async with asyncio.timeout(STOP_WITHIN_S):
@@ -551,7 +551,7 @@ class Run:
         self._scores.recount()
         await self._demand.adopt()
 
-    def _look_at(self, sample: Sample) -> None:
+    def _check_early_stop(self, sample: Sample) -> None:
         """Stop the run if its samples keep failing."""
         if self._early_stop is None:
             return
@@ -572,7 +572,7 @@ class Run:
             self._stopped_early = True
             self.stop(reason)
 
-    def _look_for_stall(self) -> None:
+    def _check_stall(self) -> None:
         due, why = (0, "") if self._parts.stopping.is_set() else self.inquiry.due()
         told = self._stall.look(self.now(), self._samples, due, why)
         if told is not None:
@@ -586,7 +586,7 @@ class Run:
             if await self._demand.adopt():
                 self._loop.wake()
             await self._sink.look()
-            self._look_for_stall()
+            self._check_stall()
             self._emit(
                 StatusReported(
                     samplers=len(self.samplers),

@@ -36,7 +36,7 @@ RETRIES: Final = RetryRules(max_wait_s=60.0)
 MAX_LOSSES: Final = 4
 """A task that has lost more hosts than this may be what kills them: it is recorded as an environment error."""
 
-_PUT_OFF: Final = frozenset({ErrorKind.RATE_LIMITED, ErrorKind.DAILY_BUDGET, ErrorKind.ENGINE})
+_DEFERRABLE: Final = frozenset({ErrorKind.RATE_LIMITED, ErrorKind.DAILY_BUDGET, ErrorKind.ENGINE})
 
 MAX_DEFERRALS: Final = 16
 """A task that was deferred more often than this is recorded as what it is: rate limited."""
@@ -265,7 +265,7 @@ class Stages:
             ready_at = parts.ready_since.pop(task.task_id, None)
             if (sampler := parts.samplers.get(task.model)) is None:  # its model left after the task was dispatched
                 parts.emit(TaskReturned(task.task_id, task.model, task.environment, MODEL_LEFT))
-                self._spent(task)
+                self._release_budgets(task)
                 await self._taken_out(task, MODEL_LEFT)
             row = Row(task, sampler.model, parts.now() if ready_at is None else ready_at)
             if self._outside is not None and task.environment in parts.outside:
@@ -294,7 +294,7 @@ class Stages:
     async def _rollout(self, row: Row, task: Task) -> None:
         parts = self._parts
         started_at = await self._may_begin(row)
-        self._begun(row, task)
+        self._note_begun(row, task)
         try:
             if row.task.attempt > MAX_ATTEMPTS:
                 result = poison_result(row.task)
@@ -306,15 +306,15 @@ class Stages:
                 except HostLostError as lost:
                     result = self._without_host(row, task, lost)
             row.latency_s = parts.now() - started_at
-            result = self._explained(task, result)
+            result = self._with_true_cause(task, result)
         except asyncio.CancelledError:
             parts.emit(TaskReturned(row.task.task_id, task.model, task.environment, "the campaign is stopping"))
             raise
         except RetryLaterError as later:
-            self._rested(row, task, later)
+            self._note_in_batch(row, task, later)
             raise
         finally:
-            self._over(row, task)
+            self._note_ended(row, task)
         if result.questions and row.stage_ids:
             row.result = result
             self.unjudged += 1
@@ -328,7 +328,7 @@ class Stages:
         if row.is_recorded and row.stage_ids and result.score is None:
             raise TaskFailedError(result.error or "the episode failed")
 
-    def _rested(self, row: Row, task: Task, later: RetryLaterError) -> None:
+    def _note_in_batch(self, row: Row, task: Task, later: RetryLaterError) -> None:
         """Note that a stage waits for its request in a batch: a process that dies now does not count against it."""
         self._acceptance.note_rested(row.task.task_id)
         self._parts.emit(TaskDeferred(row.task.task_id, task.model, task.environment, later.reason, 0))
@@ -345,7 +345,7 @@ class Stages:
             self._defer(row, task, lost.message)
         return failed_result(lost.message)
 
-    def _begun(self, row: Row, task: Task) -> None:
+    def _note_begun(self, row: Row, task: Task) -> None:
         parts, at = self._parts, row.started_at
         self._running[task.task_id] = row
         parts.dequeued_recently.add(at)
@@ -358,16 +358,16 @@ class Stages:
         about = (row.task.task_id, task.model, task.environment, row.queue_wait_s, row.trace_id)
         parts.emit(TaskStarted(*about, lease.lease_id if lease is not None else "", row.task.attempt))
 
-    def _over(self, row: Row, task: Task) -> None:
+    def _note_ended(self, row: Row, task: Task) -> None:
         parts, now, key = self._parts, self._parts.now(), task.task_id
         del self._running[key]
         if self._waiting.pop(key, False) and (lease := parts.dispatcher.lease_of(key)) is not None:
             parts.dispatcher.unpark(lease, now)
             self.figures.unparked(now)
         self.figures.ended(now, now - row.started_at)
-        self._spent(task)
+        self._release_budgets(task)
 
-    def _spent(self, task: Task) -> None:
+    def _release_budgets(self, task: Task) -> None:
         """Release what a task reserved of its model's budgets, and settle a model that has left with its last task."""
         requests = self._parts.requests
         if requests is not None:
@@ -401,7 +401,7 @@ class Stages:
             raise
         finally:
             del self._running[task.task_id]
-            self._spent(task)
+            self._release_budgets(task)
         self._acceptance.add(sample)
         self._ended(sample)
         kind = sample.error_kind and ErrorKind(sample.error_kind)
@@ -456,7 +456,7 @@ class Stages:
             parts.dispatcher.unpark(lease, now)
             self.figures.unparked(now)
 
-    def _explained(self, task: Task, result: EpisodeResult) -> EpisodeResult:
+    def _with_true_cause(self, task: Task, result: EpisodeResult) -> EpisodeResult:
         """Return the result with the true cause if an episode timed out while its request waited for admission.
 
         Such a request was never sent, so its provider was not too slow.
@@ -473,7 +473,7 @@ class Stages:
         the model, so that the task waits. An engine that died on its own may have died because of this very task.
         """
         requests = self._parts.requests
-        if requests is None or result.error_kind not in _PUT_OFF:
+        if requests is None or result.error_kind not in _DEFERRABLE:
             self._deferrals.pop(task.task_id, None)
             return False
         if result.error_kind is ErrorKind.DAILY_BUDGET:
@@ -515,7 +515,7 @@ class Stages:
             await self._judgements.ask(row, task, number)
         except RetryLaterError as later:
             if later.is_held is not None:
-                self._rested(row, task, later)
+                self._note_in_batch(row, task, later)
             raise
         finally:
             self._waiting.pop(task.task_id, None)

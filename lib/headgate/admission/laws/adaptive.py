@@ -148,7 +148,7 @@ class AdaptiveLaw:
         changes: list[LimitChange] = []
         if outcome.kind is OutcomeKind.SUCCESS:
             if self._rest:
-                changes = self._rested()
+                changes = self._shrink_rest()
             change = self._succeeded(admitted, in_flight, now)
             latency_s = outcome.first_token_s
             if latency_s is None:
@@ -160,7 +160,7 @@ class AdaptiveLaw:
         if change is not None:
             changes += told_increase(change, self.ceiling, self.max_limit)
         if proposal is not None:
-            changes += self._guarded(proposal, now)
+            changes += self._apply_proposal(proposal, now)
         return changes
 
     # Successes.
@@ -240,7 +240,7 @@ class AdaptiveLaw:
 
     # The limit.
 
-    def _rested(self) -> list[LimitChange]:
+    def _shrink_rest(self) -> list[LimitChange]:
         """Release part of the rest; it decays exponentially, over about one service time."""
         before = self.limit
         self._rest *= max(0.0, 1 - 2 / self._size)
@@ -249,7 +249,7 @@ class AdaptiveLaw:
         self._resize(self._size)
         return [] if self.limit == before else [LimitChange(before, self.limit, "increased")]
 
-    def _guarded(self, proposal: Proposal, now: float) -> list[LimitChange]:
+    def _apply_proposal(self, proposal: Proposal, now: float) -> list[LimitChange]:
         self._growth, self._is_regrowing, self._rest = 0.0, False, 0.0
         change = self._move(float(proposal.limit), now, proposal.reason)
         return [] if change is None else [change]

@@ -99,9 +99,9 @@ class EnvironmentHosts:
         self._pause_s = FIRST_PAUSE_S
         self._process: asyncio.subprocess.Process | None = None
         self._joined: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._following: asyncio.Task[None] | None = None
+        self._process_keeper: asyncio.Task[None] | None = None
         self._is_closing = False
-        self._waits = ""
+        self._wait_reason = ""
         self._next_step = EnvironmentHostsError.next_step
 
     def moved(self, environments: Mapping[str, Environment], outside: Collection[str]) -> dict[str, Environment]:
@@ -119,14 +119,14 @@ class EnvironmentHosts:
         Raises:
             EnvironmentHostsError: if it cannot be joined. A cluster that is lost later is joined again.
         """
-        self._following = asyncio.get_running_loop().create_task(self._followed())
+        self._process_keeper = asyncio.get_running_loop().create_task(self._keep_process())
         await self._joined
 
     async def keep(self, dispatcher: Dispatcher) -> None:
         """Keep as many hosts as the ready tasks and open episodes need, until cancelled."""
         self._dispatcher = dispatcher
         while True:
-            self._look(asyncio.get_running_loop().time())
+            self._adjust(asyncio.get_running_loop().time())
             await asyncio.sleep(TICK_S)
 
     async def close(self) -> None:
@@ -139,25 +139,25 @@ class EnvironmentHosts:
                 connecting.cancel()
         for host in self._hosts:
             host.close("the run has ended")
-        self._say(end=True)
-        if self._following is not None:
-            await asyncio.wait([self._following], timeout=_END_S)
+        self._send(end=True)
+        if self._process_keeper is not None:
+            await asyncio.wait([self._process_keeper], timeout=_END_S)
             if self._process is not None and self._process.returncode is None:
                 self._process.kill()
-            self._following.cancel()
-            await asyncio.wait([self._following])
+            self._process_keeper.cancel()
+            await asyncio.wait([self._process_keeper])
 
     def held_by(self) -> str:
         """Return what a task without a seat waits for, in words."""
         up, seats = list(self._hosts), self._settings.environment_seats
         if up:
             taken = f"all seats of the {len(up)} hosts on Ray are taken ({seats} per CPU)"
-            return f"{taken}; {self._waits}" if self._waits and self._pending else taken
-        return self._waits or "a host on Ray is being started"
+            return f"{taken}; {self._wait_reason}" if self._wait_reason and self._pending else taken
+        return self._wait_reason or "a host on Ray is being started"
 
     # How many.
 
-    def _look(self, now: float) -> None:
+    def _adjust(self, now: float) -> None:
         """Ask for hosts, or give some back, according to demand."""
         hosts = list(self._hosts)
         for host in hosts:
@@ -175,7 +175,7 @@ class EnvironmentHosts:
                 self._asked += 1
                 name = f"{self._driver}-{self._asked}"
                 self._pending[name] = None
-                self._say(ask=name)
+                self._send(ask=name)
         elif wanted < have and now - self._busy_at >= self._settings.environment_host_idle_s:
             self._shrink(have - wanted, kept)
         for host in hosts:
@@ -192,7 +192,7 @@ class EnvironmentHosts:
     def _shrink(self, count: int, kept: list[apart.RemoteHost]) -> None:
         for name in [name for name, connecting in self._pending.items() if connecting is None][:count]:
             del self._pending[name]
-            self._say(drop=name)
+            self._send(drop=name)
             count -= 1
         for host in sorted(kept, key=lambda host: host.load)[:count]:
             host.is_retiring = True
@@ -210,11 +210,11 @@ class EnvironmentHosts:
         try:
             await host.connect(where)
         except ConnectionError as error:
-            self._say(drop=name)
+            self._send(drop=name)
             self._failed(name, str(error))
             return
         self._pending.pop(name, None)
-        self._pause_s, self._waits = FIRST_PAUSE_S, ""
+        self._pause_s, self._wait_reason = FIRST_PAUSE_S, ""
         self._hosts.add(host)
         self._set_limit()
         self._emit(EnvironmentHostStarted(name, host.node, host.seats))
@@ -222,7 +222,7 @@ class EnvironmentHosts:
     def _ended(self, host: apart.RemoteHost) -> None:
         """Handle the end of a host that was up, whatever ended it."""
         self._hosts.remove(host)
-        self._say(drop=host.name)
+        self._send(drop=host.name)
         self._set_limit()
         self._emit(EnvironmentHostEnded(host.name, host.node, host.load, host.why_gone))
 
@@ -235,12 +235,12 @@ class EnvironmentHosts:
         if now >= self._not_before:
             self._not_before = now + self._pause_s
             self._pause_s = min(LONGEST_PAUSE_S, 2 * self._pause_s)
-        self._tell_waits(name, f"no host starts: {why}")
+        self._report_wait(name, f"no host starts: {why}")
 
-    def _tell_waits(self, name: str, why: str) -> None:
+    def _report_wait(self, name: str, why: str) -> None:
         """Report once what hosts are waiting for."""
-        if why != self._waits:
-            self._waits = why
+        if why != self._wait_reason:
+            self._wait_reason = why
             self._emit(EnvironmentHostWaits(name, why))
 
     # The process that talks to Ray.
@@ -249,30 +249,30 @@ class EnvironmentHosts:
     def _is_joined(self) -> bool:
         return self._joined.done() and self._joined.exception() is None
 
-    def _say(self, **told: Any) -> None:
+    def _send(self, **told: Any) -> None:
         process = self._process
         if process is not None and process.returncode is None and process.stdin is not None:
             process.stdin.write(json.dumps(told).encode() + b"\n")
 
-    async def _followed(self) -> None:
+    async def _keep_process(self) -> None:
         """Run a process that talks to Ray, and start another whenever it ends, until the hosts are closed."""
         loop, pause_s = asyncio.get_running_loop(), FIRST_PAUSE_S
         while True:
             began = loop.time()
             with tempfile.TemporaryFile(prefix="headgate-hosts-") as printed:
-                why = await self._spoken(printed)
+                why = await self._run_process(printed)
             if self._is_closing:
                 return
             if not self._joined.done():
                 self._joined.set_exception(EnvironmentHostsError(why, next_step=self._next_step))
                 return
             pause_s = FIRST_PAUSE_S if loop.time() - began > _SETTLED_S else min(LONGEST_PAUSE_S, 2 * pause_s)
-            if not self._waits.startswith(why):
+            if not self._wait_reason.startswith(why):
                 self._emit(EnvironmentClusterLost(why, pause_s))
-            self._waits = why
+            self._wait_reason = why
             await asyncio.sleep(pause_s)
 
-    async def _spoken(self, printed: IO[bytes]) -> str:
+    async def _run_process(self, printed: IO[bytes]) -> str:
         """Run one such process to its end; return why it ended."""
         self._process = process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-P", "-m", "headgate.run.hosts"),
@@ -288,9 +288,9 @@ class EnvironmentHosts:
             process.stdin.write(json.dumps(self._order).encode() + b"\n")
             for name, connecting in self._pending.items():
                 if connecting is None:
-                    self._say(ask=name)
+                    self._send(ask=name)
             async for line in process.stdout:
-                why = self._hear(json.loads(line)) or why
+                why = self._handle(json.loads(line)) or why
             await process.wait()
         finally:
             if process.returncode is None:
@@ -298,12 +298,12 @@ class EnvironmentHosts:
                 await process.wait()
         return why or f"the Ray cluster of the hosts is gone{_last_line(printed)}"
 
-    def _hear(self, told: dict[str, Any]) -> str:
+    def _handle(self, told: dict[str, Any]) -> str:
         """Handle a message of the process; return why it will end, if it says so."""
         if "says" in told:
             if not self._joined.done():
                 self._joined.set_result(None)
-            self._waits = ""
+            self._wait_reason = ""
             self._order |= {name: told[name] for name in ("owns_pool", "owns_ledger")}
             self._emit(EnvironmentClusterJoined(told["says"]))
         elif "host" in told and told["host"] in self._pending:
@@ -311,9 +311,9 @@ class EnvironmentHosts:
             claim = self._claim(name, apart.Whereabouts(**told["where"]))
             self._pending[name] = asyncio.get_running_loop().create_task(claim)
         elif "host" in told:
-            self._say(drop=told["host"])
+            self._send(drop=told["host"])
         elif "waits" in told:
-            self._tell_waits(told["waits"], f"a host is queued: {told['why']}")
+            self._report_wait(told["waits"], f"a host is queued: {told['why']}")
         elif "gone" in told and told["gone"] in self._pending:
             self._failed(told["gone"], told["why"])
         self._next_step = str(told.get("next_step", self._next_step))
