@@ -65,6 +65,7 @@ def provider_of(model: Model) -> str:
     """
     parts = urlsplit(model.endpoint)
     host = (parts.hostname or "").lower()
+    host = f"[{host}]" if ":" in host else host
     port = parts.port if parts.port not in (None, _DEFAULT_PORTS.get(parts.scheme)) else None
     address = f"{parts.scheme.lower()}://{host}{f':{port}' if port else ''}{parts.path.rstrip('/')}"
     if not model.api_key:

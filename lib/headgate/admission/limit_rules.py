@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from types import MappingProxyType
@@ -53,9 +53,10 @@ class LimitRule:
         """Return whether this limit applies to a provider (`headgate.admission.items.provider_of`)."""
         address = provider.partition("#")[0]
         pattern = self.endpoint.lower().rstrip("/")
-        if "://" not in pattern:
-            return fnmatchcase(urlsplit(address).netloc, pattern)
-        return fnmatchcase(address, pattern) or address.startswith(f"{pattern}/")
+        glob = pattern.replace("[", "[[]")  # the brackets of an IPv6 address are no set of characters
+        if "://" in pattern:
+            return fnmatchcase(address, glob) or address.startswith(f"{pattern}/")
+        return fnmatchcase(urlsplit(address).netloc, glob)
 
 
 def limit_rule(
@@ -80,7 +81,7 @@ def limit_rule(
     name = name or _name_of(endpoint)
     if bad := sorted(_BANNED & set(name)):
         raise errors.InvalidInputError(
-            f"limit name {name!r} contains {bad[0]!r}", next_step=f"Leave out {' '.join(sorted(_BANNED))}."
+            f"limit name {name!r} has {bad[0]!r}", next_step=f"Leave out {' '.join(sorted(_BANNED))}."
         )
     return LimitRule(name, endpoint, slots, most, MappingProxyType(dict(model_caps)))
 
@@ -91,8 +92,10 @@ def rule_for(provider: str, rules: Sequence[LimitRule]) -> LimitRule | None:
 
 
 def _name_of(endpoint: str) -> str:
-    host = urlsplit(endpoint if "://" in endpoint else f"//{endpoint}").netloc.lower()
-    if not host or re.search(r"[*?\[]", endpoint):
+    host = ""
+    with suppress(ValueError):  # brackets without an IPv6 address in them
+        host = urlsplit(endpoint if "://" in endpoint else f"//{endpoint}").netloc.lower()
+    if not host or re.search(r"[*?]", endpoint):
         raise errors.InvalidInputError(
             f"the limit of endpoint {endpoint!r} has no name",
             next_step="Give it a name: only an endpoint with a host, and without * and ?, can name its limit.",

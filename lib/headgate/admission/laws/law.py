@@ -105,8 +105,7 @@ class LimitLaw(Protocol):
     `observe` is called exactly once for each `admitted`, also for attempts that were cancelled. A request that waits
     out a back-off may keep its slot: it counts in `in_flight`, and its next attempt is `admitted` anew.
 
-    Invariants of every law: 1 <= limit <= max_limit; one congestion episode cuts once; a `blocked_until` in the future
-    never moves back.
+    Invariants: 1 <= limit <= max_limit; one congestion episode cuts once; a future `blocked_until` never moves back.
     """
 
     @property

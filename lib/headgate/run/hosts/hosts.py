@@ -26,11 +26,8 @@ from headgate.run.dispatch import SEATS
 from headgate.scheduling import Dispatcher
 
 TICK_S: Final = 0.5
-"""Interval between checks of how many hosts are wanted.
-
-A check takes some 10 us. Only the clock shows that a host was silent, or idle, for too long; and a new host takes
-seconds to come up, so that reacting to each task sooner would gain nothing.
-"""
+"""Interval between checks of how many hosts are wanted; a check takes some 10 us. Only the clock shows that a host
+was silent or idle for too long, and a new host takes seconds to come up: reacting to each task would gain nothing."""
 
 FIRST_PAUSE_S: Final = 1.0
 LONGEST_PAUSE_S: Final = 30.0
