@@ -403,7 +403,7 @@ class Run:
 
     async def _run_loop(self) -> None:
         """Run the loop to its end; a stopped run has the drain timeout to finish what is in progress."""
-        # If this run itself is cancelled, too, tasks in progress are given back and stay open in the journal.
+        # Even if this run is cancelled, tasks in progress are given back and stay open in the journal.
         async with first_ended(self._loop.run(), self._parts.stopping.wait()) as (running, _):
             if not running.done():
                 await asyncio.wait([running], timeout=self.plan.settings.drain_timeout_s)
