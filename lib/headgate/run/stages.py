@@ -90,19 +90,11 @@ class Stages:
             judging: the judge and its rule; None if no answer needs judging.
             outside: hands samples to outside workers; None if everything is played here.
             writable: returns once samples can be made durable.
-<<<<<<< HEAD
-            ended: told of each sample.
-            settling: knows which models are given up, and is told of samples that are not taken, though they had begun.
-            drop: has the loop forget ready tasks that were withdrawn.
-            discard_put_off: takes tasks out of the loop that wait for a reply from a batch, or for their next run.
-            wake: has the loop look whether a sample can be opened.
-=======
             ended: called with each sample.
-            withdrawn: called with tasks that end without a sample although their work had begun.
+            settling: knows which models are given up; told of tasks that end without a sample although they had begun.
             drop: makes the loop forget ready tasks that were withdrawn.
             discard_put_off: takes tasks that wait for a batch's reply, or for a retry, out of the loop.
             wake: makes the loop check whether a sample can be opened.
->>>>>>> prose5
         """
         self._parts = parts
         self._health = health
@@ -500,17 +492,12 @@ class Stages:
         self._deferrals[task.task_id] = count
         return True
 
-<<<<<<< HEAD
     async def _defer(self, row: Row, task: Task, reason: str) -> NoReturn:
-        """Put a task back into the queue whose provider admits nothing now, or whose host is lost.
-=======
-    def _defer(self, row: Row, task: Task, reason: str) -> NoReturn:
         """Put a task whose provider admits nothing now, or whose host is lost, back into the queue.
->>>>>>> prose5
 
         Raises:
-            RetryLaterError: always, unless its model has left or the run is stopping: then it stays in the journal. One
-                of a model that was given up meanwhile would wait for ever, and is taken out.
+            RetryLaterError: always, unless its model has left or the run is stopping: then it stays in the journal. A
+                task of a model that was given up meanwhile is taken out, since it would wait forever.
         """
         parts = self._parts
         about = (row.task.task_id, task.model, task.environment, reason)
