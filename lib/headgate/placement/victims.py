@@ -230,8 +230,7 @@ def _threshold(preemptor: PlacementRequest, victim: PlacementRequest) -> str:
 def _most_above(rules: PreemptionRules) -> int:
     """Return how much higher than the preemptor's the priority of a label rule's victim may be, in thousandths.
 
-    Along a chain of label preemptions priority must rise by less than one preemption by priority lowers it, or the two
-    could form a cycle.
+    A chain of label preemptions must raise it by less than one preemption by priority lowers it, or cycles could arise.
     """
     return min(_milli(rules.label_threshold), (_milli(rules.same_pool_threshold) - 1) // rules.order.longest_chain)
 

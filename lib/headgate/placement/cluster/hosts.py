@@ -33,8 +33,7 @@ DEAD_S: Final = 5.0
 _UNAVAILABLE_S: Final = 0.1
 
 _FREE_S: Final = 0.1
-"""How long a free group is left without hosts before they are started: a lease or an actor may take it at once, and
-needs none."""
+"""How long a free group stays without hosts: a lease or an actor may take it at once, and needs none."""
 
 
 class Watched:
