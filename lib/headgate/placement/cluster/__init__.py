@@ -1,1 +1,1 @@
-"""Placement on Ray; no other part of placement imports Ray."""
+"""Placement on Ray; no other part of placement needs Ray."""
