@@ -103,12 +103,11 @@ class SimulatedServer:
             if fault is not None:
                 self._faults[request.path] = replace(fault, after=fault.after - 1)
             return await handler(request)
-        if fault.is_carried_out:
-            await handler(request)
+        answer = await handler(request) if fault.is_carried_out else None
         if fault.kind == "hang":
             self.is_hanging.set()
             await self._let_go.wait()
-            return await handler(request)
+            return await handler(request) if answer is None else answer
         if fault.kind == "exit":
             os._exit(1)
         if fault.kind == "no_json":
