@@ -109,7 +109,7 @@ class Drain:
     def _end_streams(self, worker: Worker, now: float) -> None:
         left = self._requests.on(worker)
         if any(handling.state is RequestState.ABORTING for handling in left):
-            self.give_up(worker, f"it did not let go of {len(left)} requests", now)
+            self.give_up(worker, f"it did not abort {len(left)} requests", now)
             return
         for handling in left:
             self._requests.abort(handling)

@@ -196,7 +196,7 @@ def broken(call: str, error: aiohttp.ClientError | OSError, *, after: str = "") 
     """Return the EngineError for a transport failure, without the request headers that the exception carries."""
     cause = getattr(error, "os_error", error)
     if isinstance(cause, ConnectionRefusedError):
-        return NobodyListensError(f"{call} failed: nobody listens there")
+        return NobodyListensError(f"{call} failed: no process listens there")
     told = getattr(cause, "strerror", None) or error  # `strerror` omits the address, which `call` already names
     said = redacted(str(told) or type(error).__name__, limit_chars=SHOWN_CHARS)
     if isinstance(error, TimeoutError):

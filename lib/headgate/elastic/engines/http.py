@@ -175,7 +175,7 @@ class EngineHttp:
             failed = broken(call, error)
         else:
             if reply.status in {401, 403}:
-                raise KeyRefusedError(f"{call} was answered {reply.status}: it does not take this key", is_final=True)
+                raise KeyRefusedError(f"{call} was answered {reply.status}: it does not accept this key", is_final=True)
             if reply.status in _ELSEWHERE - takes:
                 raise reply.error()
             return reply

@@ -91,7 +91,7 @@ class LocalEngine:
                 await self._devices.make_room(await asyncio.to_thread(size_of, self._process.weights))
                 await self._api.sleep()
             except EngineError as error:
-                _log.warning("%s is ended, since it does not sleep: %s", self.name, sentence(error))
+                _log.warning("%s is ended, as it could not be put to sleep: %s", self.name, sentence(error))
             else:
                 self._devices.sleeps(self.name, self._on, self._end)
                 return
@@ -109,7 +109,7 @@ class LocalEngine:
             if self._to_spare:
                 self._to_spare -= 1
                 raise
-            _log.warning("%s starts again without those that sleep on its GPU: %s", self.name, sentence(error))
+            _log.warning("%s starts again, after ending the engines asleep on its GPU: %s", self.name, sentence(error))
             await self._devices.beside(self.name, 0)
             self._failures += 1
             self._to_spare = 2**self._failures - 1

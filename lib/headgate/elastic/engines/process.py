@@ -93,7 +93,8 @@ class EngineProcess:
         command = command_line(launch, port)
         if shutil.which(command[0]) is None:
             raise EngineError(
-                f"{command[0]!r}, which {launch.program} is started by, is not installed on this node", is_final=True
+                f"{command[0]!r}, the command that starts {launch.program}, is not installed on this node",
+                is_final=True,
             )
         folder = self._exits.enter_context(temporary_folder("headgate-engine-"))
         self.folder = str(folder)

@@ -226,5 +226,5 @@ def _reading(name: str, told: Mapping[str, Any]) -> EngineLoad:
                 f"{field} in load() of the actor {name!r} must be an integer >= 0 (got {number!r})", is_final=True
             )
     if "running" not in numbers:
-        raise EngineError(f"load() of the actor {name!r} tells no running requests", is_final=True)
+        raise EngineError(f"load() of the actor {name!r} does not report running requests", is_final=True)
     return EngineLoad(**numbers, is_asleep=bool(told.get("is_asleep", False)))

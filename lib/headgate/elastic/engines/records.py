@@ -29,7 +29,7 @@ def state_folder() -> Path:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         owner = folder.stat().st_uid
     except OSError as error:
-        raise InvalidElasticError(f"the folder {folder} cannot be made: {error}", next_step=_ELSEWHERE) from None
+        raise InvalidElasticError(f"the folder {folder} cannot be created: {error}", next_step=_ELSEWHERE) from None
     if owner != os.getuid():  # any user may create folders in a temporary folder
         raise InvalidElasticError(f"the folder {folder} belongs to user {owner}", next_step=_ELSEWHERE)
     return folder
@@ -100,7 +100,7 @@ class ReleasedTags:
             self._path.parent.mkdir(mode=0o700, exist_ok=True)  # the system may have cleaned up the temporary folder
             write_whole({self._path: orjson.dumps({"incarnation": self._incarnation, "tags": sorted(self._tags)})})
         except OSError as error:
-            raise EngineError(f"what the engine has released cannot be noted in {self._path}: {error}") from None
+            raise EngineError(f"what the engine has released cannot be recorded in {self._path}: {error}") from None
 
 
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1", "0.0.0.0", "::"})  # noqa: S104 - compared, not bound

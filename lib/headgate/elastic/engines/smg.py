@@ -149,7 +149,7 @@ class SmgEngine:
                     await asyncio.sleep(pause_s)
                     pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
         except TimeoutError:
-            want = "not take it as a worker" if wanted else "not let go of it"
+            want = "not add it as a worker" if wanted else "not remove it"
             raise EngineError(
                 f"the gateway at {self._router.address} did {want} within {within_s:g} s: {self.name} is {status}"
             ) from None

@@ -58,7 +58,7 @@ class NamedEngine(BaseModel):
         if self.is_actor and self.router is not None:
             raise ValueError(f"an actor cannot be a worker of the gateway {self.router!r}")
         if self.is_actor and self.slots is not None:
-            raise ValueError(f"the slots of an actor are what its load() tells (got {self.slots})")
+            raise ValueError(f"slots must not be given for an actor, whose load() reports them (got {self.slots})")
         return self
 
     @property
@@ -101,7 +101,7 @@ async def open_engine(spec: EngineSpec, config: ElasticConfig, *, find_actor: Fi
     if spec.is_actor:
         if find_actor is None:
             raise InvalidElasticError(
-                f"the engine {spec.url!r} is a Ray actor, which is not looked for here",
+                f"the engine {spec.url!r} is a Ray actor, and no Ray cluster is connected here",
                 next_step="Run the pool through its flow or from Python, where Ray is connected.",
             )
         return RayActorEngine(spec.url, find_actor(spec.url.removeprefix(_RAY)), config)

@@ -47,7 +47,7 @@ class VLLMEngine(HttpEngine):
         with no_engine_of_its_kind("vLLM", self.name):
             version = document(await self._http.get("/version"))
             if not isinstance(version.get("version"), str):
-                raise EngineError("GET /version tells no version", is_final=True)
+                raise EngineError("GET /version reports no version", is_final=True)
             await self._look_for_sleep_mode()
             models = model_names(await self._http.get("/v1/models"))
             load = await self.load()
@@ -60,7 +60,7 @@ class VLLMEngine(HttpEngine):
         found = metric_samples(reply.body.decode("utf-8", "replace"), (_RUNNING, _WAITING, _USAGE, _CACHE))
         if not reply.is_ok or not found[_RUNNING]:
             raise EngineError(
-                f"{reply.call} tells no {_RUNNING}; was it started with --disable-log-stats?", is_final=True
+                f"{reply.call} does not report {_RUNNING}; was it started with --disable-log-stats?", is_final=True
             )
         room = sum(_tokens_of(labels) for labels, _ in found[_CACHE]) or None
         usages = [value for _, value in found[_USAGE]]
@@ -83,7 +83,7 @@ class VLLMEngine(HttpEngine):
             # `wait` instead of the default `abort`, so that requests that others send just now are not lost.
             await self._move("/sleep?level=1&mode=wait")
             if not await self._is_asleep():
-                raise EngineError(f"the engine at {self.name} answered that it sleeps, and does not")
+                raise EngineError(f"the engine at {self.name} accepted the call to sleep, and is still awake")
 
     async def wake(self) -> None:
         """Wake the weights and the KV cache, and return once it answers requests."""
@@ -95,7 +95,7 @@ class VLLMEngine(HttpEngine):
             if await self._is_asleep():
                 await self._move("/wake_up")  # something else was put to sleep, too, not by us
             if await self._is_asleep():
-                raise EngineError(f"the engine at {self.name} was woken, and sleeps")
+                raise EngineError(f"the engine at {self.name} was woken, and is still asleep")
             (await self._http.post("/reset_prefix_cache")).checked()
             (await self._http.get("/health")).checked()
 
@@ -128,7 +128,7 @@ class VLLMEngine(HttpEngine):
     async def _is_asleep(self) -> bool:
         told = document(await self._http.get("/is_sleeping", once_after=LATE)).get("is_sleeping")
         if not isinstance(told, bool):
-            raise EngineError(f"the engine at {self.name} does not tell whether it sleeps", is_final=True)
+            raise EngineError(f"the engine at {self.name} does not report whether it sleeps", is_final=True)
         return told
 
     async def _move(self, path: str) -> None:

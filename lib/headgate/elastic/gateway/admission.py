@@ -146,7 +146,7 @@ class PoolAdmission:
         if denied.reason == "shutdown":
             return PoolClosedError(f"The gateway of the pool {self._service.name} stops")
         return PoolFullError(
-            f"The request was not let into the pool {self._service.name} within queue_timeout "
+            f"The request was not admitted to the pool {self._service.name} within queue_timeout "
             f"{self._config.queue_timeout:g} s",
             retry_after_s=self._retry_after_s(self._admission.waiting()),
         )

@@ -341,7 +341,7 @@ async def _whole(answer: EngineAnswer) -> bytes:
     async for chunk in answer.chunks:
         left -= len(chunk)
         if left < 0:
-            raise EngineError(f"an engine answered more than {_MOST_ANSWER_BYTES} bytes that are no stream")
+            raise EngineError(f"an engine answered with more than {_MOST_ANSWER_BYTES} bytes without streaming")
         parts.append(chunk)
     return parts[0] if len(parts) == 1 else b"".join(parts)
 

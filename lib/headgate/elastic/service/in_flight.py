@@ -194,7 +194,7 @@ class InFlight:
         request_id = outgoing.request_id
         if request_id in self._pending:
             raise InvalidElasticError(
-                f"request_id must be unique (got {request_id!r:.80}, which is under way)",
+                f"request_id must be unique (got {request_id!r:.80}, which is in flight)",
                 next_step="Give every request an id of its own.",
             )
         pending = self._pending[request_id] = PendingAnswer(outgoing)
@@ -302,7 +302,7 @@ class InFlight:
             async with asyncio.timeout(self._config.engine_timeout):
                 await self._engines[command.worker_id].abort(request_id)
         except FAULTS as error:
-            _log.info("%s was not told to let go of %s: %s", command.worker_id, request_id, sentence(error))
+            _log.info("%s could not be asked to abort %s: %s", command.worker_id, request_id, sentence(error))
         if attempt is not None:
             attempt.cancel()
             await asyncio.wait([attempt], timeout=self._config.engine_timeout)

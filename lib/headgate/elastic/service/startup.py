@@ -113,7 +113,7 @@ def _slots(everyone: Mapping[str, object], facts: Mapping[str, EngineFacts], con
     told = {name: each.slots for name, each in facts.items() if each.slots}
     if wanted is None and (silent := [name for name in facts if name not in told]):
         raise InvalidElasticError(
-            f"requests_per_worker_capacity must be given: {', '.join(silent)} does not tell how many requests it takes",
+            f"requests_per_worker_capacity must be given: {', '.join(silent)} does not report its capacity",
             next_step="Set requests_per_worker_capacity, for instance to the engine's max_running_requests.",
         )
     usual = min(told.values()) if wanted is None else wanted  # for engines that do not answer or do not report it

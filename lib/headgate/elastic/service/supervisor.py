@@ -195,7 +195,7 @@ class WorkerSupervisor:
         try:
             await tell()
         except FAULTS as error:
-            _log.warning("The router of %s was not told of its state: %s", self.worker_id, sentence(error))
+            _log.warning("The router of %s could not be updated: %s", self.worker_id, sentence(error))
 
     async def _regain(self) -> None:
         """Take a lease for a worker that is awake without one; if none is available now, the worker must sleep."""

@@ -141,7 +141,7 @@ class ElasticScheduler:
         emit: Emit | None = None,
     ) -> None:
         if config.requests_per_worker_capacity is None:
-            raise InvalidElasticError("requests_per_worker_capacity must be given: a worker group does not tell it")
+            raise InvalidElasticError("requests_per_worker_capacity must be given: a worker group does not report it")
         if worker_group.world_size < config.min_workers:
             raise InvalidElasticError(
                 f"min_workers must be <= world_size (got {config.min_workers} > {worker_group.world_size})"

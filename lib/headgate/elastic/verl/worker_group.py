@@ -151,7 +151,7 @@ def _read(told: object) -> dict[int, int]:
             active[int(worker_id)] = max(0, int(count))
         except (TypeError, ValueError):
             raise EngineError(
-                f"get_worker_status must tell active_requests as a number (got {count!r:.80} for {worker_id!r:.80})"
+                f"get_worker_status must report active_requests as a number (got {count!r:.80} for {worker_id!r:.80})"
             ) from None
     return active
 

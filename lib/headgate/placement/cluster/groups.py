@@ -132,7 +132,7 @@ class Groups:
                         self._known[group_id] = group
                         return group
             if time.monotonic() >= until:
-                raise GroupFailedError(f"Group {group_id} was not made: {lack}")
+                raise GroupFailedError(f"Group {group_id} was not created: {lack}")
             await asyncio.sleep(_LOOK_S)
 
     async def _made(self, group_id: str, shape: GroupShape, nodes: Sequence[str]) -> RayGroup:
@@ -145,7 +145,7 @@ class Groups:
                 bundle_label_selector=[{"ray.io/node-id": node, **shape.node_labels} for node in nodes],
             )
         except ValueError as error:
-            raise GroupFailedError(f"Group {group_id} was not made: {error}") from error
+            raise GroupFailedError(f"Group {group_id} was not created: {error}") from error
         # `wait` asks the head; `ready()` would run a task in the group: 2 ms against 260 ms when no worker is idle.
         if await asyncio.to_thread(handle.wait, READY_S):
             placed = self._row_of(handle)
@@ -153,9 +153,9 @@ class Groups:
                 return RayGroup(group_id, handle, shape.bundles, _nodes(placed), shape)
         row = self._row_of(handle)
         await _removed(handle)
-        why = (row.get("stats") or {}).get("scheduling_state", "for no reason that it tells")
+        why = (row.get("stats") or {}).get("scheduling_state", "without giving a reason")
         says = f"Ray says {row.get('state', 'nothing')}, {why}"
-        raise GroupFailedError(f"Group {group_id} was not made in {READY_S:g} s: {says}")
+        raise GroupFailedError(f"Group {group_id} was not created in {READY_S:g} s: {says}")
 
     async def remove(self, group_id: str) -> None:
         """Remove a group and return once Ray reports it gone; does nothing if there is none.

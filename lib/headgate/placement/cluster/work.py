@@ -96,7 +96,7 @@ def _check_arguments(work: type, args: tuple[Any, ...], kwargs: Mapping[str, Any
         named = ", ".join(name for name in takes.parameters if not name.startswith("_"))  # without those that Ray adds
         given = ", ".join([*map(reprlib.repr, args), *(f"{name}={reprlib.repr(kwargs[name])}" for name in kwargs)])
         raise InvalidPlacementError(
-            f"{work.__name__}({named}) cannot be made from ({given}): {error}",
+            f"{work.__name__}({named}) cannot be created from ({given}): {error}",
             next_step="Give what its __init__ takes, in this order.",
         ) from None
 
@@ -282,7 +282,7 @@ def actor_of(work: PlacedWork) -> Any:
     """
     members = work.members
     if not members:
-        raise PlacementLostError(f"The actor of {work.request_id} could not be made")
+        raise PlacementLostError(f"The actor of {work.request_id} could not be created")
     return members[0]._handle  # noqa: SLF001 - an object of this package
 
 

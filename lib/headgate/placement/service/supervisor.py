@@ -82,7 +82,7 @@ class Supervisor:
         try:
             nodes = await self._executor.create_group(command)
         except Exception as error:  # noqa: BLE001 - reported to the ledger, which retries later
-            why = _told(error, f"group {group_id} was not made")
+            why = _told(error, f"group {group_id} was not created")
             self._reconciler.soon.set()
             self._steps.do(lambda ledger, now: ledger.group_failed(group_id, epoch, why, now))
         else:
