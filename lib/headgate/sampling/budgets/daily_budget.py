@@ -221,7 +221,7 @@ class DailyBudget:
         self._grant, self._others = grant, others
 
     def covers(self, key: str, needed: Spending) -> bool:
-        """Count a request of `key` that may take `needed` as in flight if the grant covers it; return whether it did."""
+        """Count a request of `key` that may take `needed` as in flight; return False if the grant does not cover it."""
         before = self._flights.get(key, NO_SPENDING)
         after = before.at_least(needed)
         in_flight = self._in_flight.plus(after.less(before))
