@@ -158,7 +158,7 @@ def test_a_file_that_is_not_there_or_no_sample_is_refused(headgate: Command) -> 
     assert "none.jsonl cannot be read: No such file" in headgate("import", "none.jsonl").err
     found = headgate("import", "wrong.jsonl")
     assert found.status == 2
-    assert "line 1 of wrong.jsonl is no sample" in found.err
+    assert "line 1 of wrong.jsonl is not a sample" in found.err
 
 
 @pytest.mark.parametrize("name", ["out.csv", "out.json", "out.jsonl.gz"])
