@@ -1,4 +1,4 @@
-"""A leaderboard as rows of text for every reader of it, and as a document for programs."""
+"""A leaderboard as rows of text for people, and as a document for programs."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 
 
 FEWER: Final = " *"
-"""Marks a mean that is not over all environments, and a difference that is not over all tasks of both models."""
+"""Marks a mean over fewer than all environments, and a difference over fewer than all tasks of both models."""
 
 COULD_MOVE: Final = " †"
 """Marks a rank that missing scores could change."""
 
 PARTIAL: Final = " ‡"
-"""Marks a cost that is not of all samples."""
+"""Marks a cost that does not cover all samples."""
 
 _NAMED: Final = 5
 
@@ -124,7 +124,7 @@ def _costs(board: Leaderboard) -> Iterator[str]:
 
 
 def _same(told: Iterable[tuple[str, str]]) -> Iterator[str]:
-    """Yield each sentence once, after the names of all of whom it is said."""
+    """Yield each sentence once, after the names of all models to which it applies."""
     for sentence, said in groupby(sorted(told, key=lambda one: one[1]), key=lambda one: one[1]):
         yield f"* {_listed([name for name, _ in said])}: {sentence}"
 
@@ -132,13 +132,13 @@ def _same(told: Iterable[tuple[str, str]]) -> Iterator[str]:
 def standing_rows(board: Leaderboard) -> list[dict[str, str]]:
     """Return one row per model, best first: rank, mean with interval, missing scores, groups, difference, votes.
 
-    Models without any score come last and have no rank. Marks are explained by `footnotes`.
+    Models without any score come last and have no rank. `leaderboard_notes` explains the marks.
     """
     return [_standing(board, one) for one in board.standings] + [_unscored(board, model) for model in board.unscored]
 
 
 def versus_rows(board: Leaderboard) -> list[dict[str, str]]:
-    """Return one row per model but the reference: the paired difference and what it rests on."""
+    """Return one row per model except the reference: the paired difference and its basis."""
     return [_versus(one.versus) for one in board.standings if one.versus is not None]
 
 
@@ -148,7 +148,7 @@ def cell_rows(board: Leaderboard) -> list[dict[str, str]]:
 
 
 def leaderboard_document(board: Leaderboard) -> dict[str, Any]:
-    """Return the leaderboard as JSON values, every two models included."""
+    """Return the leaderboard as JSON values, including every pair of models."""
     return {
         "environments": list(board.environments),
         "against": board.against or None,
@@ -202,7 +202,7 @@ def leaderboard_document(board: Leaderboard) -> dict[str, Any]:
 
 
 def p_value(value: float | None) -> str:
-    """Return a p-value with three digits; what is smaller is not written as 0."""
+    """Return a p-value with three digits; smaller values are not rounded to 0."""
     return "–" if value is None else "< 0.001" if value < 0.001 else f"{value:.3f}"
 
 
@@ -334,10 +334,10 @@ _ANY_WIDTH = 10_000
 class ScoreTable:
     """The ranking with its notes, and the mean score and count of scored samples of each pair; for `Console.print`.
 
-    Models are rows and environments columns, or the other way round, or each pair is a row: the first that fits.
+    Models are rows and environments columns, or vice versa, or each pair is a row: the first layout that fits.
 
     Attributes:
-        environments: in this order, also those without a sample; those of the board when empty.
+        environments: environments to show, in this order, also without samples; the board's when empty.
     """
 
     board: Leaderboard
@@ -374,7 +374,7 @@ class ScoreTable:
 
 
 def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *, names: int = 1) -> Table:
-    """Return a table whose first `names` columns are aligned to the left."""
+    """Return a table whose first `names` columns are left-aligned."""
     table = Table(title=title, title_justify="left")
     for place, column in enumerate(columns):
         table.add_column(Text(printable(column)), justify="left" if place < names else "right", overflow="fold")

@@ -1,4 +1,4 @@
-"""Why samples that somebody asked for are not there, or have no score: sentences for people."""
+"""Sentences that explain why requested samples are missing, or have no score."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ def missing_lines(
     in_hand: Set[tuple[str, str, int]] = frozenset(),
     spooled: int = 0,
 ) -> list[str]:
-    """Return a line on tasks that were not taken, on each kind of error that left some without a score, on cut answers.
+    """Return lines about tasks that were not sampled, each kind of error that left tasks unscored, and cut-off answers.
 
-    A task that has a score by now is no such task, and one that failed several times is one.
+    A task that has a score by now is not counted, and one that failed several times counts once.
 
     Args:
-        samples: of the tasks that were asked for, with their errors.
-        left_out: model, environment and sequence of tasks that the journal did not give.
-        journal: its folder or address.
-        store: where the samples are.
-        in_hand: those of `left_out` that another run is to sample.
-        spooled: samples that the journal has and the store has not.
+        samples: samples of the requested tasks, with their errors.
+        left_out: model, environment and sequence of tasks that the journal did not assign.
+        journal: folder or address of the journal.
+        store: address of the store.
+        in_hand: those of `left_out` that another run will sample.
+        spooled: number of samples in the journal that are not in the store yet.
     """
     left, of_journal = left_out - set(samples.select(_CELL).iter_rows()), f"the journal {redacted(str(journal))}"
     lines = []
