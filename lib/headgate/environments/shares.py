@@ -33,7 +33,6 @@ class Hold:
     """A slot that a model has requested or holds.
 
     Attributes:
-        model: key of the model.
         since: when the slot was granted, or last used if its holder reports that.
         is_wanted_back: whether its holder was asked to give it back.
         given: completed when the slot is granted.

@@ -65,9 +65,7 @@ class PrecisionStop:
     def recount(
         self, model: str, environment: str, counted: Mapping[int, float], gone: Collection[int]
     ) -> Known | None:
-        """Recompute a pair from the samples that count now; return its estimate if that settles it.
-
-        A settled pair stays settled.
+        """Recompute a pair from the samples that count now; return its estimate if that settles it. It stays settled.
 
         Args:
             model: the model's key.

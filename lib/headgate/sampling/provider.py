@@ -143,9 +143,8 @@ class LocalTaskProvider:
 class HttpTaskProvider:
     """Demand from another server: `GET {url}/tasks/{uid}` returns a JSON array of tasks for each model.
 
-    A task is an object with `env` (or `environment`) and `task_id` (or `sequence`), the number of the task within the
-    environment. After a failure the server is asked again after `retry_s`, or `poll_s` if that is less; the wait
-    doubles per further failure, up to tenfold.
+    A task is an object with `env` (or `environment`) and `task_id` (or `sequence`), its number in the environment.
+    After a failure it retries in the lesser of `retry_s` and `poll_s`, doubled per further failure up to tenfold.
     """
 
     def __init__(self, url: str, client: httpx.AsyncClient, *, poll_s: float = 30.0, retry_s: float = 5.0) -> None:

@@ -27,7 +27,6 @@ class RankingReport:
     """The progress of a ranking.
 
     Attributes:
-        pairs: the state of every two models.
         next_decides: how many of the open pairs the next 1 000 samples are expected to decide.
     """
 

@@ -22,11 +22,7 @@ class Dialect:
     """The HTTP dialect of one environment's server. Immutable.
 
     Attributes:
-        environment: AgentGym's name of the environment.
         task: summary of the task, for listings.
-        daily_rate: samples per model and day by default.
-        data_length: number of tasks.
-        licence: licence of the task data.
         consent: the reply to the instructions put in the model's mouth (AgentGym's).
         create_body: body of `POST /create`; None for none.
         id_key: key of the session in requests.

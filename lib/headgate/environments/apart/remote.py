@@ -46,8 +46,6 @@ class RemoteHost:
     """One host. Belongs to the run's event loop; lives as long as its connection.
 
     Attributes:
-        name: name of the host within its run.
-        node: name of its machine in error messages.
         seats: maximum number of episodes.
         load: open episodes; counted by `RemoteSeats`.
         is_retiring: whether it gets no new episodes, and is given back when the last one has ended.
