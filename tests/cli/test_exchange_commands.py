@@ -88,7 +88,7 @@ def test_options_choose_samples(headgate: Command, stored: Path, options: tuple[
         (("--min-score", "2"), "min_score must be in [0, 1] (got 2.0)"),
         (("--since", "2026-02-01", "--until", "2026-01-01"), "since must be before until"),
         (("--since", "yesterday"), "--since"),
-        (("--format", "affine-summary", "--successes"), "an affine-summary is of all samples"),
+        (("--format", "affine-summary", "--successes"), "an affine-summary covers all samples"),
         (("--format", "inspect", "--until", "2000-01-01"), "there is nothing to export"),
         (("--campaign", "othr"), "the store has no sample of campaign 'othr'; did you mean 'other'?"),
         (("--campaign", "none"), "It has samples of the campaigns: main, other;"),

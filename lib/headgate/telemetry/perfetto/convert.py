@@ -198,7 +198,7 @@ def convert_events(source: Path, output: Path, *, run_id: str = "") -> TraceSumm
                 summary = _convert(files, writer, run_id)
             if not summary.events:
                 raise errors.InvalidInputError(
-                    f"{source} contains no event of Headgate",
+                    f"{source} holds no event of Headgate",
                     next_step="`headgate run --set events_file=events.jsonl` writes such a file.",
                 )
     except (OSError, EOFError) as error:
