@@ -215,7 +215,7 @@ def _told(rated: Sequence[Rated], tasks: int, record: JudgeRecord) -> list[str]:
         found.append(f"{tasks} task{'s' * (tasks != 1)} only: with fewer than {MIN_TASKS} no interval can be relied on")
     if record.orders and record.undecided == record.orders:
         found.append(
-            f"the order of the answers decided all {record.orders:,} comparisons: the judge told nothing apart, and "
+            f"the order of the answers decided all {record.orders:,} comparisons: the judge distinguished none, and "
             "everything counts as a tie"
         )
     elif record.undecided * 2 > record.orders:
@@ -230,22 +230,22 @@ _MATRIX: Final = 25
 """Maximum models in the matrix of win shares; a wider one is unreadable."""
 
 ARENA_DEFINITIONS: Final[Mapping[str, str]] = {
-    "comparison": "Two models' answers to the same task before the judge, in both orders. Who is preferred in both "
-    "orders wins; all else is a tie, which counts half a win for each.",
-    "rating": "Strength by the model of Bradley and Terry on Elo's scale: 400 points are odds of 10 to 1, 1,000 is the "
+    "comparison": "The judge compares two models' answers to the same task in both orders. The model preferred in both "
+    "orders wins; everything else is a tie, which counts as half a win for each.",
+    "rating": "Strength by the Bradley-Terry model on the Elo scale: 400 points are odds of 10 to 1, 1,000 is the "
     "mean of the models that comparisons connect. A weak prior keeps models that never lost finite.",
-    "95 % interval": "By task: comparisons of one task are not independent of each other. Of one model at a time, and "
-    "of its distance from the mean.",
-    "rank": "1, and one more for each model that is better with p (Holm over every two models) of 5 % at most.",
-    "group": "Two models that share a letter have not been told apart. That is no proof that they are equal.",
-    "win share": "Mean over the comparisons: 1 for a win, one half for a tie. It depends on whom a model was compared "
-    "with; the rating allows for that.",
-    "order changed it": "Share of comparisons whose verdict changed when the answers changed places. Preferring "
-    "whatever stands first (or second) twice is the judge's own bias, and counts as a tie.",
+    "95 % interval": "By task, since comparisons of one task are not independent of each other; for one model at a "
+    "time, and its distance from the mean.",
+    "rank": "1 plus the number of models that are better with p <= 5 % (Holm over all pairs of models).",
+    "group": "Models that share a letter cannot be distinguished. That does not prove them equal.",
+    "win share": "Mean over the comparisons: 1 for a win, one half for a tie. It depends on the opponents of a model; "
+    "the rating allows for that.",
+    "order changed it": "Share of comparisons whose verdict changed when the answers changed places. Preferring the "
+    "answer shown first (or second) twice is the judge's own bias, and counts as a tie.",
     "alpha": "Krippendorff's, over all judgements of a comparison: 1 when they are equal, 0 when they differ as much "
     "as those of different comparisons.",
 }
-"""Term -> what it means."""
+"""Term -> its meaning."""
 
 
 def rating_rows(board: ArenaBoard) -> list[dict[str, str]]:

@@ -18,22 +18,22 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 RANKING: Final[Mapping[str, str]] = {
-    "mean": "In an environment the mean over the scored samples; over several the plain mean of theirs, each counting "
-    "the same. * where the model has no score in one of them: models scored in more environments come first.",
+    "mean": "In one environment, the mean over the scored samples; over several, the plain mean of these means, "
+    "equally weighted. * if the model has no score in one of them: models scored in more environments come first.",
     "missing": "The share of the model's samples without a score.",
-    "cost, per point": "What the model's samples cost, their judgements included: as billed, else by its prices; and "
-    "that by the sum of their scores. ‡ where the cost of some samples is not known: these are left out of both.",
-    "worst case": "The mean with every missing score 0, by which models are listed: failing gains a model nothing.",
-    "rank": "1, and one more for each model that is better with p (Holm over every two models) of 5 % at most. Models "
-    "of one rank are tied, which does not prove them equal. † where the order by mean would be another, had the "
-    "missing scores of one model been 0 and those of another 1.",
-    "group": "Two models that share a letter have not been told apart. That is no proof that they are equal.",
-    "neighbours": "What is decided between each model and the next one by the test of `headgate rank`, on so many "
-    "tasks of each environment, about tasks like these: all verdicts are right with a probability of 95 %, though one "
-    "looks again and again. They are corrected for every two models, since scores made the order; those that are not "
+    "cost, per point": "The cost of the model's samples, including judgements, as billed, else by its prices; and that "
+    "cost divided by the sum of the scores. ‡ if the cost of some samples is not known: these are left out of both.",
+    "worst case": "The mean with every missing score 0, by which models are listed: a model gains nothing by failing.",
+    "rank": "1 plus the number of models that are better with p <= 5 % (Holm over all pairs of models). Models "
+    "of equal rank are tied, which does not prove them equal. † if the order by mean could change, with the missing "
+    "scores of one model 0 and those of another 1.",
+    "group": "Models that share a letter cannot be distinguished. That does not prove them equal.",
+    "neighbours": "The verdicts of the test of `headgate rank` on each model and the next one, about tasks like these, "
+    "with the number of tasks of each environment: all verdicts are right with a probability of 95 %, however often "
+    "one looks. They are corrected for all pairs of models, since the order depends on the scores; models that are not "
     "neighbours are not compared. One that comes before is not worse by more than the indifference.",
-    "difference": "Mean over the tasks that both models did of the difference of their means of a task. Environments "
-    f"with fewer than {MIN_COMMON_TASKS} common tasks are left out. * where the means rest on more than these tasks.",
+    "difference": "The mean, over the tasks of both models, of the difference of their mean scores. Environments with "
+    f"fewer than {MIN_COMMON_TASKS} common tasks are left out. * if the means cover more than these tasks.",
 }
 """Term -> its meaning, in every table that ranks models."""
 
@@ -41,24 +41,24 @@ DEFINITIONS: Final[Mapping[str, str]] = {
     "sample": "One outcome of one task. Rows with the same task id are counted once: the scored one if there is one, "
     "else the one that ended first.",
     **RANKING,
-    "95 % interval": "In the leaderboard by task: a task counts once however often it was sampled. In the scores "
-    "Wilson's interval where every score is 0 or 1, Student's t otherwise. After one score that is neither, it is the "
-    "whole range from 0 to 1, since nothing is known of the spread.",
-    "success": "The share of the scored samples that their environment calls a success.",
-    "errors": "Samples with an error of any kind, those of the model itself (bad_answer, budget) included.",
-    "missing score": "A failure of the provider, of the environment or of the judge, a cancelled sample, and one that "
-    "no day's budget has room for (daily_budget), has no score. It is never counted as 0; it is left out of means and "
-    "shown below. An answer that cannot be used (bad_answer), and a sample's budget used up (budget), is the model's "
-    "own and scores 0.",
+    "95 % interval": "In the leaderboard by task: a task counts once however often it was sampled. In the scores, "
+    "Wilson's interval if every score is 0 or 1, otherwise Student's t. For a single score that is neither, it is the "
+    "whole range from 0 to 1, since nothing is known about the spread.",
+    "success": "The share of the scored samples that their environment considers a success.",
+    "errors": "Samples with an error of any kind, including the model's own (bad_answer, budget).",
+    "missing score": "A failure of the provider, the environment or the judge, a cancelled sample, and one that "
+    "exceeds a whole day's budget (daily_budget) has no score. It is never counted as 0; it is left out of means and "
+    "shown below. An unusable answer (bad_answer) and a used-up budget of a sample (budget) are the model's own and "
+    "score 0.",
     "provider error": "rate_limited, provider_failure, provider_timeout, auth, quota, bad_request or connection, after "
     "every retry that the policy allows.",
-    "if missing were 0, if missing were 1": "The model's mean had every missing score been 0, or 1, over all "
-    "environments that it was sampled in. The mean that no error had hidden lies between the two.",
-    "latency": "Duration of a scored episode, model calls and environment together. p50 is the median; 5 % take longer "
-    "than p95.",
+    "if missing were 0, if missing were 1": "The model's mean if every missing score were 0, or 1, over all "
+    "environments in which it was sampled. The mean without errors lies between the two.",
+    "latency": "Duration of a scored episode, including model calls and environment. p50 is the median; 5 % take "
+    "longer than p95.",
     "tokens": "Prompt and completion tokens of all samples, as the endpoints count them.",
 }
-"""Term -> what it means."""
+"""Term -> its meaning."""
 
 
 def score(value: float | None) -> str:

@@ -43,14 +43,14 @@ _COUNTED_AS: Final[Mapping[MissingRule, str]] = {
     "bound": "Order, ranks, groups and differences count a missing score as 0: failing gains nothing. Means leave it "
     "out; intervals reach from all of them 0 to all of them 1.",
     "zero": "A missing score counts as 0 everywhere.",
-    "exclude": "Missing scores are left out everywhere: a model that fails where it is unsure ranks higher by it.",
+    "exclude": "Missing scores are left out everywhere, so a model that fails where it is unsure ranks higher.",
 }
 
 _listed: Final = partial(some_of, most=_NAMED)
 
 
 def leaderboard_notes(board: Leaderboard, *, of_differences: bool = True) -> tuple[str, ...]:
-    """Return a sentence for each mark and each gap in the leaderboard's tables, those `of_differences` if they show."""
+    """Return a sentence for each mark and gap in the leaderboard's tables; `of_differences` if they show these."""
     return (
         *_means(board),
         *(_differences(board) if of_differences else ()),
@@ -78,7 +78,7 @@ def _differences(board: Leaderboard) -> Iterator[str]:
         if one.versus is not None and board.is_partial(one):
             few = _listed([f"{environment} ({count(common)})" for environment, common in one.versus.left_out.items()])
             less = f"; left out, with fewer than {MIN_COMMON_TASKS} of them: {few}" if few else ""
-            told.append((one.model, f"difference from {board.against} over common tasks alone{less}."))
+            told.append((one.model, f"difference from {board.against} over common tasks only{less}."))
     yield from _same(told)
 
 
@@ -120,7 +120,7 @@ def _costs(board: Leaderboard) -> Iterator[str]:
         if one.cost is not None and one.cost.is_partial
     ]
     if told:
-        yield f"‡ Cost of the samples alone whose cost is known: {_listed(told)}."
+        yield f"‡ Cost only of samples whose cost is known: {_listed(told)}."
 
 
 def _same(told: Iterable[tuple[str, str]]) -> Iterator[str]:
@@ -402,7 +402,7 @@ DEFINITIONS: Final[Mapping[str, str]] = {
     "maj@k": "Share of tasks whose most frequent answer among k samples is a success: mean over groups of k samples, "
     "equally frequent answers by their share, samples without an answer not counted.",
 }
-"""Term -> what it means."""
+"""Term -> its meaning."""
 
 
 def leaderboard_figure(board: Leaderboard) -> Figure | None:

@@ -40,13 +40,13 @@ def missing_lines(
     lines = []
     if count := len(left & in_hand):
         what = f"{counted(count, 'task')} that {of_journal} has given to another run"
-        lines.append(f"not taken: {what}; run the same again when that one has ended")
+        lines.append(f"not taken: {what}; run the same command again when that run has ended")
     if spooled:
         what = f"{counted(spooled, 'sample')} in {of_journal}; the next run of this journal stores them"
         lines.append(f"not yet in the store {store}: {what}, and `headgate doctor` says whether it can be written")
     elif count := len(left - in_hand):
-        what = f"{counted(count, 'task')} that {of_journal} has given out before, and of which the store {store} has no"
-        lines.append(f"not taken: {what} sample; name the store that has, or another journal to take them again")
+        what = f"{counted(count, 'task')} that {of_journal} has assigned before, but for which the store {store} has no"
+        lines.append(f"not taken: {what} sample; name the store that has them, or another journal to take them again")
     kinds = (
         samples.sort("finished_at")
         .group_by(_CELL, maintain_order=True)
@@ -60,5 +60,5 @@ def missing_lines(
         lines.append(f"{count} without a score: {kind}, such as {said}")
     if "finish_reason" in samples.columns and (cut := samples.filter(pl.col("finish_reason") == "length")).height:
         whose = some_of(sorted(cut["model"].unique()), 5)
-        lines.append(f"{cut.height} with an answer cut off at its limit of tokens: {whose}; raise max_tokens")
+        lines.append(f"{cut.height} with an answer cut off at its token limit: {whose}; raise max_tokens")
     return [safe_text(line) for line in lines]
