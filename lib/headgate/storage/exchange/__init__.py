@@ -1,1 +1,1 @@
-"""Samples out to files and in from files, in the formats of the tools that evaluators use."""
+"""Export and import of samples, in the formats of the tools that evaluators use."""
