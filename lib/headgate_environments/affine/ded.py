@@ -19,15 +19,15 @@ from headgate_environments.affine.codeio import Case, Problem, ProgramEnvironmen
 EXAMPLES: Final = 2
 HIDDEN_CASES: Final = 5
 DRAWS: Final = 24
-"""The rows are curated so that 24 draws have many different results; see `_make`."""
+"""The rows are chosen so that 24 draws have many different results; see `_make`."""
 
 NUMBER_TOLERANCE: Final = 1e-9
-"""Relative. Another order of the same additions is no mistake of the model's."""
+"""Relative. Summing in another order is not a mistake."""
 
 
 @dataclass(frozen=True, slots=True)
 class Deduction:
-    """One task: a problem in words, cases that are shown and cases that are not.
+    """One task: a problem described in words, with shown and hidden cases.
 
     Invariant: the hidden cases have at least two different outputs, so that no constant passes them.
     """
@@ -53,7 +53,7 @@ class Deduction:
 
 
 class DeductionEnvironment(ProgramEnvironment[Deduction]):
-    """What programs compute, to be written anew."""
+    """Programs to write from their description."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -63,7 +63,7 @@ class DeductionEnvironment(ProgramEnvironment[Deduction]):
     async def baseline(
         self, kind: BaselineKind, index: int, seed: int, conversation: Sequence[Message], rng: random.Random
     ) -> str:
-        """Reply with a program that prints any example's output, finds a one-step rule (`greedy`), or is the reference.
+        """Reply with a program that prints an example's output, that fits a one-step rule (`greedy`), or the reference.
 
         The first scores 0 by design: no constant passes the hidden cases.
         """
@@ -86,7 +86,7 @@ def ded() -> DeductionEnvironment:
 
 
 async def judged(task: Deduction, reply: str) -> Score:
-    """Return 1 when the program in `reply` passes every hidden case; the first that fails ends it."""
+    """Return 1 if the program in `reply` passes every hidden case; stop at the first that fails and return 0."""
     program = last_python_fence(without_thinking(reply))
     if program is None or not program.strip():
         return failed("no program in a ```python block")
@@ -100,9 +100,9 @@ async def judged(task: Deduction, reply: str) -> Score:
 
 
 def same_output(printed: str, expected: str) -> bool:
-    """Return whether both are the same text but for blanks at ends, or the same JSON value.
+    """Return whether both are the same text up to surrounding blanks, or the same JSON value.
 
-    Values are equal regardless of the order of members; numbers within `NUMBER_TOLERANCE`, but 1 is never `true`.
+    The order of members does not matter; numbers are equal within `NUMBER_TOLERANCE`, but 1 never equals `true`.
     """
     if normalised_output(printed) == normalised_output(expected):
         return True
@@ -144,7 +144,7 @@ async def _make(index: int, seed: int) -> Deduction:
 
 
 def _one_step_program(examples: Sequence[Case]) -> str:
-    """Return the program that finds a rule of one step for the examples and follows it."""
+    """Return a program that finds a one-step rule for the examples and follows it."""
     pairs = f"[{', '.join(f'[{case.stdin}, {case.stdout}]' for case in examples)}]"
     return (
         f"{Path(one_step_rules.__file__).read_text(encoding='utf-8')}\n\nimport json\n\n"

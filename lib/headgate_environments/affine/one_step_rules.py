@@ -25,7 +25,7 @@ OF_ONE: tuple[Callable[[Any], Any], ...] = (
     lambda x: x * (x - 1) // 2, lambda x: sum(map(int, str(x))), lambda x: sum(x) / len(x), lambda x: max(x) - min(x),
     lambda x: sum(part * part for part in x), lambda x: math.factorial(x) if x < 200 else None,
 )  # fmt: skip
-"""What may be done with one argument."""
+"""Functions of one argument."""
 
 OF_TWO: tuple[Callable[[Any, Any], Any], ...] = (
     max, min, math.gcd, math.lcm, math.hypot,
@@ -40,13 +40,13 @@ OF_TWO: tuple[Callable[[Any, Any], Any], ...] = (
     lambda a, b: a**b if abs(b) < 64 and abs(a) < 1e6 else None,
     lambda a, b: math.comb(a, b) if abs(a) < 500 else None,
 )  # fmt: skip
-"""What may be done with two."""
+"""Functions of two arguments."""
 
 
 def fitting_rule(examples: Sequence[tuple[Given, Any]]) -> Rule:
-    """Return the first rule that gives the wanted value of every example, member by member where that is an object.
+    """Return the first rule that gives the wanted value of every example; for objects, one rule per member.
 
-    Where none does, it is the rule that always gives the first example's value.
+    If none does, return the rule that always gives the first example's value.
     """
     wanted = [value for _, value in examples]
     if all(isinstance(value, dict) and value.keys() == wanted[0].keys() for value in wanted):
