@@ -1,4 +1,4 @@
-"""P5: the job queue's rates, pick-up and flat cost, busy policy servers, heartbeats, and what kills cost."""
+"""P5: the job queue's rates, pick-up and flat cost, busy policy servers, heartbeats, and the cost of kills."""
 
 from __future__ import annotations
 
