@@ -117,7 +117,7 @@ def _notes(suite: Suite, by_the_clock: list[dict[str, Any]]) -> list[str]:
     if by_the_clock:
         slept_s = by_the_clock[0]["sleep_of_0.3_ms_takes_s"]
         notes.append(
-            f"By the wall clock a sleep of 0.3 ms takes {1e3 * slept_s:.2f} ms here, since the event loop waits in "
+            f"In wall-clock time a sleep of 0.3 ms takes {1e3 * slept_s:.2f} ms here, since the event loop waits in "
             "whole milliseconds: `ideal_of_machine_s` counts each service time as long as a sleep really takes."
         )
     return notes
