@@ -139,7 +139,7 @@ def test_a_machine_that_is_killed_leaves_no_folder_and_answers_no_more(machine):
     machine.kill()
     machine.kill()
     assert not machine.folder.exists()
-    with pytest.raises(errors.EnvironmentFailedError, match="the Java process of the game ended before its time"):
+    with pytest.raises(errors.EnvironmentFailedError, match="the Java process of the game ended prematurely"):
         machine.call(lambda jvm: jvm.java.lang.Integer.parseInt("7"))
 
 
