@@ -36,7 +36,7 @@ EDGES: Final = (0.03, 0.1, 0.25, 0.5, 0.75, 0.9, 0.97)
 """Between expectations that are about the same; how far they are off on average is learnt, and taken off."""
 
 LEAST: Final = 0.02
-"""Nobody is expected to fail, or not to fail, more surely than this."""
+"""Nobody is expected to fail, or not to fail, more surely than this, until corrections have shown it."""
 
 MEMORY: Final = 4_000.0
 """Samples of a pair that the mean and the corrections remember."""
@@ -228,8 +228,9 @@ class _Level:
         self._expected = found
         self._group = group = bisect(EDGES, found)
         self._alike = alike = self._counts[group]
-        found = _chance(found + self._corrections[group] / (alike + PRIOR))
-        return max(found - CAUTION * math.sqrt(found * (1.0 - found) / (alike + PRIOR)), LEAST)
+        # Nothing is bet on a model that always fails: `LEAST` is no floor of what it is expected to make.
+        found = min(max(found + self._corrections[group] / (alike + PRIOR), 0.0), _MOST)
+        return max(found - CAUTION * math.sqrt(found * (1.0 - found) / (alike + PRIOR)), 0.0)
 
     def may_bet(self) -> bool:
         """Return whether enough is known of samples of which the same is expected."""
