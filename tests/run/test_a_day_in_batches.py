@@ -206,6 +206,21 @@ def test_requests_in_batches_hold_what_they_may_take_of_a_budget_in_money(tmp_pa
     assert not provider.asked
 
 
+def test_what_a_batch_leaves_unanswered_holds_nothing_of_the_budget_that_it_is_asked_with_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def unanswered(self: Provider, _: Model, batch: BatchStatus) -> AsyncIterator[tuple[str, ChatReply | None]]:
+        for custom_id in self.files[batch.files[0]]:
+            yield custom_id, None
+
+    monkeypatch.setattr(Provider, "takes_s", 6 * 3600.0)
+    monkeypatch.setattr(Provider, "results", unanswered)
+    store, _, _ = day(tmp_path, "batch", 20.0, daily_cost=0.0003)
+    for model in range(3):
+        spent = sum(sample.cost_micro or 0 for sample in store.samples if sample.model == f"m{model}@main")
+        assert 300 - 2 * NOW_COST <= spent <= 300
+
+
 @pytest.mark.parametrize("daily_cost", [0.0003, 0.00006])
 def test_what_came_back_from_a_batch_is_a_sample_also_when_the_budget_is_used_up(
     tmp_path: Path, daily_cost: float

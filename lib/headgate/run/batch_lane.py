@@ -91,6 +91,7 @@ class BatchLane:
         sample_of: returns the id of the sample that a task, or a stage, is of.
         single: environments whose episodes end with their first reply.
         is_stopping: says whether nothing new is to be submitted.
+        freed: told the id of a task whose request lies in no batch any more, and has no reply from one.
         paid: told what came back of a model's requests, as (task id, reply); returns what is to be journaled with it.
         is_cheaper: says whether batches of a model are known to cost less.
     """
@@ -100,6 +101,7 @@ class BatchLane:
         self.sample_of: Callable[[str], str] = str
         self.single: Set[str] = frozenset()
         self.is_stopping: Callable[[], bool] = lambda: False
+        self.freed: Callable[[str], None] = lambda _: None
         self.paid: Callable[[str, Sequence[tuple[str, ChatReply]]], Mapping[str, Spending]] = lambda *_: {}
         self.is_cheaper: Callable[[Model], bool] = lambda _: False
         self._settings = settings
@@ -235,6 +237,7 @@ class BatchLane:
         for key in [key for sample in samples for key in self._of_sample.pop(sample, ())]:
             request = self._requests.pop(key)
             leave_group(request)
+            self.freed(request.task_id)
             batch = self._batches.get(request.batch)
             if batch is not None and batch.give_up(request) and not batch.open:
                 batch.wake.set()
@@ -550,6 +553,7 @@ class BatchLane:
         batch = self._batches.get(request.batch)
         if batch is not None and batch.give_up(request):
             batch.left += 1
+        self.freed(request.task_id)
         self.go_on(request.task_id)
 
     async def _journaled(self, change: Callable[[Any], T]) -> T:

@@ -172,6 +172,7 @@ class RequestSide:
         self.batches = batches
         if batches is not None:
             batches.is_cheaper, batches.paid = prices.batch_is_cheaper, self._paid
+            batches.freed = lambda task_id: self.budgets.ended(in_batch(task_id))
         self.idle: Callable[[str], None] = lambda _: None
         self.busy: Callable[[str], None] = lambda _: None
         self.ready: Callable[[str], int] = lambda _: 0
@@ -275,8 +276,6 @@ class RequestSide:
         """Forget requests in batches of samples that are durable, or are not taken any more."""
         if self.batches is not None:
             self.batches.forget(samples)
-            for sample in samples:
-                self.budgets.ended(in_batch(sample))
 
     def _paid(self, alias: str, answered: Sequence[tuple[str, ChatReply]]) -> Mapping[str, Spending]:
         """Count what came back from a batch; its replies are durable together with the spending that is returned."""
