@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -366,10 +366,6 @@ class RequestSide:
             for name, keys in asked.items()
             for key in keys or (RequestStatus(*name, Domain.CHAT.value, (), cap=caps[name], limit=caps[name]),)
         )
-
-    def models(self) -> Iterable[str]:
-        """Return the keys of the models that may be asked."""
-        return self._keys.keys()
 
 
 def in_batch(task_id: str) -> str:
