@@ -226,7 +226,7 @@ class _Scenarios:
     async def _one(self, name: str) -> tuple[int | None, str]:
         """Run a scenario; return its exit status, None when it was stopped, and the end of what it said."""
         log = self._folder / f"{name}.log"
-        where = {"environ": os.environ, "folder": self._folder, "log": log, "grace_s": _GRACE_S}
+        where: Any = {"environ": os.environ, "folder": self._folder, "log": log, "grace_s": _GRACE_S}
         async with (
             child_process(self._command(name), **where) as child,
             heeding(self._stop),

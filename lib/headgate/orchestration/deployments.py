@@ -85,10 +85,9 @@ async def output_of(module: str, arguments: Sequence[str], folder: Path, environ
         HeadgateError: with what it said, if it failed.
     """
     pipe = asyncio.subprocess.PIPE
-    command, where = (sys.executable, "-m", module, *arguments), {"cwd": folder, "env": dict(environ)}
-    process = await asyncio.create_subprocess_exec(
-        *command, stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=pipe, **where
-    )
+    where: Any = {"cwd": folder, "env": dict(environ), "stdin": asyncio.subprocess.DEVNULL}
+    command = (sys.executable, "-m", module, *arguments)
+    process = await asyncio.create_subprocess_exec(*command, stdout=pipe, stderr=pipe, **where)
     try:
         printed, said = await process.communicate()
     finally:
