@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 from uuid import UUID
 
 import httpx
@@ -110,6 +110,8 @@ def known_slots(limit: str, holders: Iterable[Holder]) -> int:
     """Return the slots under leases of living processes at a limit."""
     return sum(peer.held for peer in peers_at(limit, holders))
 
+
+_Listing = Literal["/v2/concurrency_limits/filter", "/variables/filter"]
 
 _CALL_S: Final = 10.0
 _PAGE: Final = 200
@@ -261,7 +263,7 @@ class SlotService:
         found = (holder_of(variable, now) for variable in rows)
         return [holder for holder in found if holder is not None]
 
-    async def _listed(self, path: str, **wanted: Any) -> tuple[list[Any], datetime]:
+    async def _listed(self, path: _Listing, **wanted: Any) -> tuple[list[Any], datetime]:
         """Return all rows of a listing, page by page, and the server's time."""
         rows: list[Any] = []
         while True:
