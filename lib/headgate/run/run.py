@@ -509,7 +509,7 @@ class Run:
     def _engines_fail(self, model: str, why: str) -> None:
         """Give up a model whose engines do not start, in a run that ends on its own."""
         if self.plan.stop_when_idle and self.plan.settings.early_stop and model not in self._settling.given_up:
-            self._settling.give_up(model, f"its engine keeps failing: {why}")
+            self._settling.give_up(model, f"its engine does not run: {why}")
 
     async def _writable(self) -> None:
         """Return once the journal can be written: while its disk is full, no work starts that it could not record."""
