@@ -35,8 +35,7 @@ async def samples_of(
     """Return the samples of the last hours, or all, with the address of the store; what is left out is told.
 
     Raises:
-        InvalidInputError: if there is no such block.
-        StoreError: if the store cannot be read.
+        HeadgateError: if there is no such block, or the store cannot be read.
     """
     opened = await store_for(store, settings_of(SamplingOrder(environments=tuple(environments))))
     since = None if hours is None else time.time() - hours * _HOUR_S
