@@ -173,6 +173,7 @@ class Run:
             self._settling,
             self._outside,
             rates=rates,
+            held=lambda: self._loop.held,
             stop=self.stop,
             recount=self._recount,
         )
