@@ -442,11 +442,9 @@ class Run:
 
     async def _made_durable(self) -> None:
         """Wait for the last samples to be durable, but not for ever: their tasks are open and run again."""
-        try:
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(STOP_WITHIN_S):
                 await self._acceptance.drained()
-        except TimeoutError:
-            return
 
     async def _close(self) -> tuple[int, int, frozenset[Cell]]:
         journal, left_out = self.journal.journal, self._demand.left_out
