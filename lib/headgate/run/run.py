@@ -173,6 +173,7 @@ class Run:
             self._settling,
             self._outside,
             rates=rates,
+            held=lambda: self._loop.held,
             stop=self.stop,
             recount=self._recount,
         )
@@ -441,11 +442,9 @@ class Run:
 
     async def _wait_until_durable(self) -> None:
         """Wait `STOP_WITHIN_S` at most for the last samples to be durable; else their tasks stay open and run again."""
-        try:
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(STOP_WITHIN_S):
                 await self._acceptance.drained()
-        except TimeoutError:
-            return
 
     async def _close(self) -> tuple[int, int, frozenset[Cell]]:
         journal, left_out = self.journal.journal, self._demand.left_out
