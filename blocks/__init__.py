@@ -1,6 +1,6 @@
-"""Prefect blocks of Headgate: typed configuration and storage that a user edits in the Prefect UI.
+"""Headgate's Prefect blocks: typed configuration and storage, edited in the Prefect UI.
 
-`prefect block register -m blocks` makes them known to a Prefect server.
+`prefect block register -m blocks` registers them with a Prefect server.
 """
 
 from blocks.admission_limits import AdmissionLimits, EndpointLimit

@@ -1,4 +1,4 @@
-"""The `AdmissionLimits` block: how many requests all processes together may have in flight at an endpoint."""
+"""The `AdmissionLimits` block: how many requests to an endpoint all processes together may have in flight."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class EndpointLimit(BaseModel):
     endpoint: str = Field(
         default=...,
         title="Endpoint",
-        description="Host, host:port, or address below which it holds; * and ? stand for anything.",
+        description="Host, host:port, or base address that the limit applies to; * and ? are wildcards.",
         min_length=1,
         examples=["api.example.com", "http://127.0.0.1:8000/v1"],
     )
@@ -28,7 +28,7 @@ class EndpointLimit(BaseModel):
         ge=0,
         le=MOST_SLOTS,
         title="Slots",
-        description="Requests in flight at most, of all processes together; 0 admits none.",
+        description="Maximum number of requests in flight over all processes; 0 admits none.",
     )
     limit: str = Field(
         default="",
@@ -40,16 +40,16 @@ class EndpointLimit(BaseModel):
         ge=1,
         le=MOST_SLOTS,
         title="Slots of a process",
-        description="Slots that one process takes at most. Empty: all of them.",
+        description="Maximum number of slots that one process takes. Empty: all of them.",
     )
     model_caps: dict[str, int] = Field(
         default_factory=dict,
         title="Caps of models",
-        description="Requests in flight at most in each process, by the name that the endpoint gives a model.",
+        description="Maximum number of requests in flight per process, by the model's name at the endpoint.",
     )
 
     def rule(self) -> LimitRule:
-        """Return what the library takes.
+        """Return the limit as the library takes it.
 
         Raises:
             InvalidInputError: if the limit has no name, or a cap is below 1.
@@ -58,7 +58,7 @@ class EndpointLimit(BaseModel):
 
 
 class AdmissionLimits(Block):
-    """Limits on requests in flight, kept by Prefect across processes. See docs/reference/prefect.md#admissionlimits.
+    """Limits on requests in flight, kept across processes by Prefect. See docs/reference/prefect.md#admissionlimits.
 
     Examples:
         ```python
@@ -75,10 +75,10 @@ class AdmissionLimits(Block):
     limits: list[EndpointLimit] = Field(
         default_factory=list,
         title="Limits",
-        description='As in [{"endpoint": "api.example.com", "slots": 64}]; the first that covers an endpoint holds.',
+        description='E.g. [{"endpoint": "api.example.com", "slots": 64}]; the first limit that matches applies.',
     )
     block_slots: int = Field(
-        default=8, ge=1, le=1_000, title="Slots of a block", description="Slots that a process leases at once, at most."
+        default=8, ge=1, le=1_000, title="Slots of a block", description="Maximum slots that a process leases at once."
     )
     lease_s: float = Field(
         default=60.0,
@@ -86,12 +86,12 @@ class AdmissionLimits(Block):
         le=86_400,
         allow_inf_nan=False,
         title="Lease",
-        description="Seconds after which the slots of a process that died are free again.",
+        description="Seconds after which the slots of a dead process are free again.",
     )
     outage: Literal["hold", "stop"] = Field(
         default="hold",
-        title="When the API is away",
-        description="hold: go on with the slots that are held until their leases end; stop: admit nothing.",
+        title="When the API is unreachable",
+        description="hold: keep using the slots already leased until their leases end; stop: admit nothing.",
     )
 
     @field_validator("limits")
@@ -106,5 +106,5 @@ class AdmissionLimits(Block):
         return [limit.rule() for limit in self.limits]
 
     def bank_rules(self) -> BankRules:
-        """Return how a process leases from them."""
+        """Return the rules by which a process leases slots from the limits."""
         return BankRules(block=self.block_slots, lease_s=self.lease_s, outage=Outage(self.outage))

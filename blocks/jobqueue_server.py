@@ -1,4 +1,4 @@
-"""The `JobQueueServer` block: a job queue's server, and what it takes to be answered there."""
+"""The `JobQueueServer` block: a job queue's server, and the token and timeouts for requests to it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from headgate.run import JobSampleRules
 
 
 class JobQueueServer(Block):
-    """The server of a job queue, its token, and how it is asked. See docs/reference/prefect.md#jobqueueserver.
+    """The server of a job queue, its token, and its timeouts. See docs/reference/prefect.md#jobqueueserver.
 
     Examples:
         ```python
@@ -37,12 +37,12 @@ class JobQueueServer(Block):
     token: SecretStr = Field(
         default=SecretStr(""),
         title="Token",
-        description="Sent as a bearer token; its scopes say what a flow may do. Empty: none is sent.",
+        description="Sent as a bearer token; its scopes decide what a flow may do. Empty: no token is sent.",
     )
     queue: str = Field(
         default="main",
         title="Name of the queue",
-        description="Samples are known by it and the job's id, so two queues need two names.",
+        description="Identifies samples, together with the job's id: two queues need two names.",
     )
     lease_s: float = Field(
         default=DEFAULT_LEASE_S,
@@ -50,7 +50,7 @@ class JobQueueServer(Block):
         le=LONGEST_LEASE_S,
         allow_inf_nan=False,
         title="Lease",
-        description="Seconds after which a job goes to somebody else when a worker of a flow run has died.",
+        description="Seconds after which a job of a dead worker is given to another worker.",
     )
     patience_s: float = Field(
         default=300.0,
@@ -58,7 +58,7 @@ class JobQueueServer(Block):
         le=86_400,
         allow_inf_nan=False,
         title="Patience",
-        description="Seconds for which a flow run asks again when the server does not answer.",
+        description="Seconds for which a flow run retries while the server does not answer.",
     )
 
     @field_validator("queue")
@@ -71,7 +71,7 @@ class JobQueueServer(Block):
         """Return where the server is, with its token.
 
         Raises:
-            InvalidInputError: if the URL is none.
+            InvalidInputError: if the URL is not valid.
         """
         return QueueAddress.of(self.url, self.token.get_secret_value())
 

@@ -12,19 +12,19 @@ from headgate.environments.rubric import Rubric, rubric_of
 
 
 class RubricCriterion(BaseModel):
-    """One thing that counts."""
+    """One criterion of a rubric."""
 
     model_config = ConfigDict(extra="forbid")
 
     text: str = Field(
         default=...,
         title="Criterion",
-        description='What a good answer does, as one sentence; words in double quotes are ones that it "uses".',
+        description='What a good answer does, in one sentence; words in double quotes are ones that it "uses".',
         min_length=1,
         max_length=4_000,
     )
     points: float = Field(
-        default=1.0, gt=0, le=1_000_000, title="Points", description="What it is worth beside the other criteria."
+        default=1.0, gt=0, le=1_000_000, title="Points", description="Its weight relative to the other criteria."
     )
 
 
@@ -46,22 +46,22 @@ class JudgeRubric(Block):
     name: str = Field(
         default=...,
         title="Name",
-        description="Part of what its samples are counted under.",
+        description="Part of the name that its samples are counted under.",
         min_length=1,
         max_length=100,
     )
     criteria: list[RubricCriterion] = Field(
         default=...,
         title="Criteria",
-        description='What counts, as in [{"text": "names the cause", "points": 2}, {"text": "is short"}].',
+        description='What counts, e.g. [{"text": "names the cause", "points": 2}, {"text": "is short"}].',
         min_length=1,
         max_length=50,
     )
     pass_mark: float = Field(
-        default=0.7, ge=0, le=1, title="Pass mark", description="Share of the points from which on an answer passes."
+        default=0.7, ge=0, le=1, title="Pass mark", description="Share of the points that an answer needs to pass."
     )
     instructions: str = Field(
-        default="", title="Instructions", description="What else the judge is told.", max_length=4_000
+        default="", title="Instructions", description="Further instructions to the judge.", max_length=4_000
     )
 
     @model_validator(mode="after")

@@ -1,4 +1,4 @@
-"""Blocks by their names."""
+"""Loading blocks by name."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ B = TypeVar("B", bound=Block)
 
 
 async def loaded_block(kind: type[B], name: str, refusal: type[InvalidInputError] = InvalidInputError) -> B:
-    """Return the block `name` of a kind.
+    """Return the block of type `kind` named `name`.
 
     Raises:
-        InvalidInputError: as `refusal` says, if there is none, or the API does not answer.
+        InvalidInputError: of the class `refusal`, if there is no such block or the API does not answer.
     """
     try:
         return await kind.aload(name)
     except (ValueError, OSError, PrefectException) as error:
         raise refusal(
             f"block {kind.get_block_type_slug()}/{name} cannot be loaded: {error}",
-            next_step="`prefect block ls` lists the blocks; docs/reference/prefect.md says how one is made.",
+            next_step="`prefect block ls` lists the blocks; docs/reference/prefect.md shows how to create one.",
         ) from error

@@ -1,4 +1,4 @@
-"""The blocks `ModelEndpoint` and `ModelRoster`: the models that a campaign samples, and where they answer."""
+"""The blocks `ModelEndpoint` and `ModelRoster`: the models that a campaign samples, and their endpoints."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from headgate.sampling import Roster, RosterSource, roster_source
 
 
 class ModelEndpoint(Block):
-    """An OpenAI-compatible endpoint that answers for one model or many. See docs/reference/prefect.md#modelendpoint.
+    """An OpenAI-compatible endpoint that serves one model or many. See docs/reference/prefect.md#modelendpoint.
 
     Examples:
         ```python
@@ -39,20 +39,20 @@ class ModelEndpoint(Block):
         pattern=r"^https?://\S+$",
     )
     api_key: SecretStr = Field(
-        default=SecretStr(""), title="API key", description="Sent as a bearer token. Empty: none is sent."
+        default=SecretStr(""), title="API key", description="Sent as a bearer token. Empty: no key is sent."
     )
     served_name: str = Field(
         default="",
         title="Served name",
-        description="What the endpoint calls the model. Empty: the name that the roster gives it.",
+        description="Name of the model at the endpoint. Empty: its name in the roster.",
     )
     max_parallel: int = Field(
-        default=8, ge=1, le=100_000, title="Parallel requests", description="Requests of one model in flight at most."
+        default=8, ge=1, le=100_000, title="Parallel requests", description="Maximum requests in flight per model."
     )
     options: dict[str, Any] = Field(
         default_factory=dict,
         title="Request options",
-        description="Further fields of each chat request, such as temperature or max_tokens.",
+        description="Extra fields of each chat request, such as temperature or max_tokens.",
     )
 
     def model(
@@ -68,7 +68,7 @@ class ModelEndpoint(Block):
         """Return the model `name` behind this endpoint.
 
         Raises:
-            InvalidNameError: if the name or revision has a form that cannot be stored.
+            InvalidNameError: if the name or revision cannot be stored in this form.
         """
         return Model(
             name=name,
@@ -84,7 +84,7 @@ class ModelEndpoint(Block):
 
 
 class RateFields(BaseModel):
-    """Limits per minute; empty is no limit."""
+    """Limits per minute; an empty field is no limit."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -103,32 +103,32 @@ class RateFields(BaseModel):
 
     @property
     def limits(self) -> RateLimits:
-        """What they say."""
+        """The limits as the library takes them."""
         return RateLimits(*(getattr(self, name) for name in RateLimits._fields))
 
 
 class RosterEntry(RateFields):
     """One model of a roster block.
 
-    It names its endpoint block rather than holding it: Prefect stores blocks inside of a list as plain text, keys
-    included, and would not follow a key that is changed.
+    It names its endpoint block rather than holding it: Prefect stores blocks inside a list as plain text, keys
+    included, and would not pick up a changed key.
     """
 
-    name: str = Field(default=..., title="Name", description="What people call the model.", min_length=1)
+    name: str = Field(default=..., title="Name", description="Name of the model in results.", min_length=1)
     endpoint: str = Field(
         default="",
         title="Endpoint",
-        description="Name of the Model Endpoint block that answers. Empty: the endpoint of the roster.",
+        description="Name of the Model Endpoint block that serves the model. Empty: the roster's endpoint.",
     )
     served_name: str = Field(
         default="",
         title="Served name",
-        description="What the endpoint calls the model. Empty: what the endpoint block says, else the name.",
+        description="Name of the model at the endpoint. Empty: the endpoint block's served name, else the name.",
     )
     revision: str = Field(
         default="main",
         title="Revision",
-        description="Version of its weights or prompt. Another revision is another model.",
+        description="Version of its weights or prompt. A new revision is a new model.",
     )
     weight: float = Field(
         default=1.0, gt=0, le=1_000_000, title="Weight", description="Share of the workers under contention."
@@ -138,76 +138,76 @@ class RosterEntry(RateFields):
         ge=1,
         le=100_000,
         title="Parallel requests",
-        description="Requests in flight at most. Empty: what the endpoint block says.",
+        description="Maximum number of requests in flight. Empty: the endpoint block's value.",
     )
     key_limits: RateFields = Field(
         default_factory=RateFields,
         title="Limits of the key",
-        description="Per minute, of all models at the same address with the same key.",
+        description="Per minute, over all models at the same address with the same key.",
     )
     organisation: str = Field(
         default="",
         title="Organisation",
-        description="One of the roster's organisations, whose limits per minute the model shares. Empty: none.",
+        description="The roster's organisation whose limits per minute the model shares. Empty: none.",
     )
     sample_tokens: int | None = Field(
         default=None,
         ge=32,
         title="Tokens per sample",
-        description="Prompt and completion tokens over all requests of one sample. Empty: what the settings say.",
+        description="Prompt and completion tokens over all requests of one sample. Empty: as the settings say.",
     )
     sample_completion_tokens: int | None = Field(
         default=None,
         ge=32,
         title="Completion tokens per sample",
-        description="Completion tokens over all requests of one sample. Empty: what the settings say.",
+        description="Completion tokens over all requests of one sample. Empty: as the settings say.",
     )
     sample_time_s: float | None = Field(
         default=None,
         gt=0,
         allow_inf_nan=False,
         title="Seconds per sample",
-        description="Of the answered requests of one sample together. Empty: what the settings say.",
+        description="Total time of one sample's answered requests. Empty: as the settings say.",
     )
     daily_tokens: int | None = Field(
         default=None,
         ge=1,
         title="Tokens per day",
-        description="Prompt and completion tokens of any 24 h. Empty: what the settings say.",
+        description="Prompt and completion tokens in any 24 h. Empty: as the settings say.",
     )
     daily_requests: int | None = Field(
         default=None,
         ge=1,
         title="Requests per day",
-        description="Attempts of requests of any 24 h. Empty: what the settings say.",
+        description="Request attempts in any 24 h. Empty: as the settings say.",
     )
     daily_cost: float | None = Field(
         default=None,
         gt=0,
         allow_inf_nan=False,
         title="Cost per day",
-        description="Of any 24 h, by the prices below or the settings' table. Empty: what the settings say.",
+        description="Cost in any 24 h, by the prices below or the settings' table. Empty: as the settings say.",
     )
     price_in: float | None = Field(
         default=None,
         ge=0,
         allow_inf_nan=False,
         title="Prompt price",
-        description="Per million prompt tokens. Empty, as the completion price: what the settings' table says.",
+        description="Per million prompt tokens. If this and the completion price are empty: the settings' table.",
     )
     price_out: float | None = Field(
         default=None,
         ge=0,
         allow_inf_nan=False,
         title="Completion price",
-        description="Per million completion tokens; 0 where these cost nothing.",
+        description="Per million completion tokens; 0 if they are free.",
     )
     price_cached_in: float | None = Field(
         default=None,
         ge=0,
         allow_inf_nan=False,
         title="Cached prompt price",
-        description="Per million prompt tokens that the provider had in its cache. Empty: the prompt price.",
+        description="Per million prompt tokens read from the provider's cache. Empty: the prompt price.",
     )
     batch_discount: float | None = Field(
         default=None,
@@ -215,7 +215,7 @@ class RosterEntry(RateFields):
         le=1,
         allow_inf_nan=False,
         title="Discount of batches",
-        description="Share by which these prices are lower in batches, 0.5 for half. Empty: not known.",
+        description="Share by which batches lower these prices, 0.5 for half. Empty: unknown.",
     )
 
     @model_validator(mode="after")
@@ -230,12 +230,12 @@ class RosterEntry(RateFields):
 
     @property
     def budget(self) -> ModelBudget:
-        """What the model may spend, and what its tokens cost."""
+        """Budget of the model, with the price of its tokens."""
         return ModelBudget(**{each.name: getattr(self, each.name) for each in fields(ModelBudget)})
 
     @property
     def price(self) -> Price | None:
-        """What its tokens cost; None without prices, so that the table of prices may know it."""
+        """Price of its tokens; None if the entry states none, so that the table of prices applies."""
         if self.price_in is None or self.price_out is None:
             return None
         return Price.of(self.price_in, self.price_out, cached=self.price_cached_in, batch_discount=self.batch_discount)
@@ -257,17 +257,17 @@ class ModelRoster(Block):
     _logo_url: ClassVar[Any] = None
 
     endpoint: ModelEndpoint | None = Field(
-        default=None, title="Endpoint", description="Answers for the models that name no endpoint of their own."
+        default=None, title="Endpoint", description="Serves the models that name no endpoint of their own."
     )
     models: list[RosterEntry] = Field(
         default_factory=list,
         title="Models",
-        description='The models to sample, in their order, as in [{"name": "small", "endpoint": "example"}].',
+        description='The models to sample, in order, e.g. [{"name": "small", "endpoint": "example"}].',
     )
     organisations: dict[str, RateFields] = Field(
         default_factory=dict,
         title="Organisations",
-        description='Limits per minute that models share, as in {"acme": {"tokens_per_minute": 2000000}}.',
+        description='Limits per minute that models share, e.g. {"acme": {"tokens_per_minute": 2000000}}.',
     )
     location: str = Field(
         default="",
@@ -287,36 +287,36 @@ class ModelRoster(Block):
         return self
 
     def rates(self, entry: RosterEntry) -> ModelRates:
-        """Return the limits per minute that hold for a model."""
+        """Return the limits per minute that apply to a model."""
         shared = self.organisations[entry.organisation].limits if entry.organisation else NO_RATES
         return ModelRates(entry.limits, entry.key_limits.limits, entry.organisation, shared)
 
     def source(self) -> RosterSource:
-        """Return where a campaign reads this roster from; the file, URL and endpoints are read anew each time."""
+        """Return a source of this roster for a campaign; each load rereads the file, URL and endpoints."""
         return _RosterOfBlock(self)
 
 
 class BlockRoster:
-    """The roster of the `ModelRoster` block of this name, loaded anew at each refresh. Implements `RosterSource`.
+    """The roster of the `ModelRoster` block of this name, reloaded at each refresh. Implements `RosterSource`.
 
-    What is edited in the Prefect UI takes effect at the next refresh. While the API is away the last good roster stays.
+    Edits in the Prefect UI take effect at the next refresh. While the API is unreachable, the last good roster stays.
     """
 
     def __init__(self, name: str) -> None:
         self._name = name
 
     async def load(self) -> Roster:
-        """Return the roster as the block states it now.
+        """Return the roster that the block states now.
 
         Raises:
-            InvalidRosterError: if there is no such block, it cannot be loaded, or breaks a rule of rosters.
+            InvalidRosterError: if there is no such block, it cannot be loaded, or it breaks a rule of rosters.
         """
         block = await loaded_block(ModelRoster, self._name, errors.InvalidRosterError)
         return await block.source().load()
 
 
 class _RosterOfBlock:
-    """A roster block as a campaign reads it."""
+    """The roster of a block. Implements `RosterSource`."""
 
     def __init__(self, block: ModelRoster) -> None:
         self._block = block

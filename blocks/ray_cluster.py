@@ -1,4 +1,4 @@
-"""The `RayCluster` block: a Ray cluster, its pools, and who may be stopped for whom there."""
+"""The `RayCluster` block: a Ray cluster, its pools and its preemption rules."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from headgate.placement import PoolSpec, PreemptionRules, checked_pool, checked_
 
 
 class RayCluster(Block):
-    """A Ray cluster with its pools and rules of preemption. See docs/reference/prefect.md#raycluster.
+    """A Ray cluster with its pools and preemption rules. See docs/reference/prefect.md#raycluster.
 
     Examples:
         ```python
@@ -31,34 +31,34 @@ class RayCluster(Block):
     address: str = Field(
         default="",
         title="Address",
-        description="Host and port of the cluster's head. Empty: RAY_ADDRESS, else one that runs, else a local one.",
+        description="Host and port of the cluster's head. Empty: RAY_ADDRESS, else a running one, else a local one.",
         pattern=r"^(|auto|local|[^\s@/]+:\d{1,5})$",
     )
     pools: list[dict[str, Any]] = Field(
         default_factory=list,
         title="Pools",
-        description='As in [{"name": "rlhf", "quota": {"cpu": 6}, "reserved": [{"cpu": 2}]}].',
+        description='E.g. [{"name": "rlhf", "quota": {"cpu": 6}, "reserved": [{"cpu": 2}]}].',
     )
     rules: dict[str, Any] = Field(
         default_factory=dict,
         title="Rules of preemption",
-        description='As in {"label_rules": {"role": {"train": ["reward", "rollout"]}}, "cancel_timeout_s": 0.5}.',
+        description='E.g. {"label_rules": {"role": {"train": ["reward", "rollout"]}}, "cancel_timeout_s": 0.5}.',
     )
     aggressiveness: str = Field(
         default="medium",
         title="Aggressiveness",
-        description="Thresholds: high, medium, low, an alias, or env:VARIABLE. Alone, medium changes nothing.",
+        description="Thresholds: high, medium, low, an alias, or env:VARIABLE. medium without rules changes nothing.",
     )
     journal: str = Field(
         default="",
         title="Journal",
-        description="File on the head node that keeps what was placed through a restart. Empty: the default one.",
+        description="File on the head node that keeps placements across restarts. Empty: the default file.",
     )
 
     @field_validator("pools")
     @classmethod
     def _usable_pools(cls, pools: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        names = [_told(lambda pool=pool: checked_pool(**pool)).name for pool in pools]
+        names = [_raising_value_error(lambda pool=pool: checked_pool(**pool)).name for pool in pools]
         if twice := [name for name in names if names.count(name) > 1]:
             raise ValueError(f"pools must have different names (got {twice[0]!r} twice)")
         return pools
@@ -67,8 +67,8 @@ class RayCluster(Block):
     def _usable_rules(self) -> RayCluster:
         if "aggressiveness" in self.rules:
             raise ValueError("aggressiveness has a field of its own; leave it out of rules")
-        if not self.aggressiveness.startswith("env:"):  # what it names is known where the cluster is used
-            _told(self.preemption_rules)
+        if not self.aggressiveness.startswith("env:"):  # the variable is known only where the cluster is used
+            _raising_value_error(self.preemption_rules)
         return self
 
     def pool_specs(self) -> list[PoolSpec]:
@@ -77,20 +77,20 @@ class RayCluster(Block):
 
     @property
     def sets_rules(self) -> bool:
-        """Whether it says anything of rules; otherwise those in force on the cluster stay."""
+        """Whether the block sets rules; if not, those in force on the cluster stay."""
         return bool(self.rules) or self.aggressiveness != "medium"
 
     def preemption_rules(self) -> PreemptionRules:
         """Return the rules, checked.
 
         Raises:
-            InvalidPlacementError: aggressiveness names a variable that is not set.
+            InvalidPlacementError: if aggressiveness names a variable that is not set.
         """
         return checked_rules(aggressiveness=self.aggressiveness, **self.rules)
 
 
-def _told(check: Callable[[], Any]) -> Any:
-    # Pydantic says where a ValueError came from; the library's own errors it lets through as they are.
+def _raising_value_error(check: Callable[[], Any]) -> Any:
+    # Pydantic adds the field to a ValueError; it lets the library's own errors through as they are.
     try:
         return check()
     except InvalidInputError as error:

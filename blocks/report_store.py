@@ -1,4 +1,4 @@
-"""The `ReportStore` block: where reports are published, and where a reader finds them."""
+"""The `ReportStore` block: where reports are published, and the address at which readers find them."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,119}\Z")
 
 @dataclass(frozen=True, slots=True)
 class PublishedReport:
-    """Where a report lies.
+    """Where a report is.
 
     Attributes:
-        places: path or s3:// address by file name.
-        links: http(s) address by file name; empty without a public address.
+        places: path or s3:// address, by file name.
+        links: http(s) address, by file name; empty without a public address.
     """
 
     places: Mapping[str, str]
@@ -55,7 +55,7 @@ class ReportStore(Block):
     public_url: str = Field(
         default="",
         title="Public address",
-        description="http(s) address under which the place can be read. Empty: reports are named by their path.",
+        description="http(s) address that serves the place. Empty: reports are referred to by path.",
         pattern=r"^(https?://\S+)?$",
     )
     endpoint_url: str = ENDPOINT_URL
@@ -68,7 +68,7 @@ class ReportStore(Block):
 
         Raises:
             InvalidInputError: if a name cannot be part of a path.
-            StoreNotWritableError: if the place cannot be written.
+            StoreNotWritableError: if the place cannot be written to.
         """
         for part in (name, *files):
             if not _NAME.match(part):
@@ -109,7 +109,7 @@ class ReportStore(Block):
             skip_instance_cache=True,
         )
         for file, content in files.items():
-            # Without its type a browser offers the page as a download.
+            # Without the content type, browsers download the page instead of showing it.
             bucket.pipe_file(f"{prefix}/{file}", content, ContentType=_content_type(file))
         return {file: f"s3://{prefix}/{file}" for file in files}
 

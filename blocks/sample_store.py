@@ -1,4 +1,4 @@
-"""The `SampleStore` block: where samples are kept."""
+"""The `SampleStore` block: where samples are stored."""
 
 from __future__ import annotations
 
@@ -14,19 +14,17 @@ from headgate.storage import StoreLocation
 ENDPOINT_URL = Field(
     default="", title="S3 endpoint", description="Address of an S3-compatible service such as R2 or MinIO. Empty: AWS."
 )
-REGION = Field(default="", title="S3 region", description="Region of the bucket. Empty: what the environment says.")
+REGION = Field(default="", title="S3 region", description="Region of the bucket. Empty: as the environment says.")
 ACCESS_KEY_ID = Field(
     default=SecretStr(""), title="S3 access key", description="Access key of the bucket. Empty: the usual AWS sources."
 )
-SECRET_ACCESS_KEY = Field(
-    default=SecretStr(""), title="S3 secret key", description="Secret key that belongs to the access key."
-)
+SECRET_ACCESS_KEY = Field(default=SecretStr(""), title="S3 secret key", description="Secret key of the access key.")
 
 
 def location_of(
     url: str, endpoint_url: str, region: str, access_key_id: SecretStr, secret_access_key: SecretStr
 ) -> StoreLocation:
-    """Return the place that the fields name."""
+    """Return the location that the fields name."""
     return StoreLocation(
         url=url,
         endpoint_url=endpoint_url or None,
@@ -67,13 +65,13 @@ class SampleStore(Block):
     secret_access_key: SecretStr = SECRET_ACCESS_KEY
 
     def location(self) -> storage.StoreLocation:
-        """Return the address of the store and what opens it."""
+        """Return the address of the store and its credentials."""
         return location_of(self.url, self.endpoint_url, self.region, self.access_key_id, self.secret_access_key)
 
     def open(self) -> storage.SampleStore:
         """Return the store; nothing is read or written yet.
 
         Raises:
-            InvalidSettingError: if the place has a form that is not known.
+            InvalidSettingError: if the place has an unknown form.
         """
         return storage.open_store(self.location())

@@ -1,4 +1,4 @@
-"""Prefect flows of Headgate: they read parameters, call the library and publish artifacts.
+"""Headgate's Prefect flows: they read parameters, call the library and publish artifacts.
 
-Each is importable and callable as a function: `from flows.sampling import sample_environment`.
+Each can be imported and called as a function: `from flows.sampling import sample_environment`.
 """

@@ -1,4 +1,4 @@
-"""The benchmarks, on a worker of one's own."""
+"""The benchmarks, on your own worker."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ async def benchmark(
     """Run benchmark scenarios on this worker: bars, figures and a page as artifacts.
 
     Args:
-        scenarios: What to run, e.g. idle. `headgate bench list` lists them. Empty: all of them.
+        scenarios: Scenarios to run, e.g. idle. `headgate bench list` lists them. Empty: all of them.
         size: quick takes under a minute per scenario, full several.
         seed: Random seed.
         changes: Changed parameters by scenario, e.g. {"queue": ["tasks=1000"]}.
-        baseline: What the idle suite is compared with: a summary.json, or none. Empty: what came with Headgate.
+        baseline: What to compare the idle suite with: a summary.json, or none. Empty: the baseline built into Headgate.
         reports: Name of a Report Store block. Empty: the folder .headgate/reports.
         fail_on_missed: A missed bar makes the run Failed.
 
     Returns:
-        Number of bars, those that are missed, and where the page is.
+        Number of bars, the missed ones, and where the page is.
     """
     return await orchestration.run_benchmark(orchestration.BenchOrder(**locals()))

@@ -1,4 +1,4 @@
-"""The checkpoints of a training, each evaluated on the same tasks as it appears."""
+"""A training's checkpoints, each evaluated on the same tasks as it appears."""
 
 from __future__ import annotations
 
@@ -34,29 +34,29 @@ async def follow_checkpoints(  # noqa: PLR0917 - the fields of a form
 ) -> dict[str, Any]:
     """Evaluate every new checkpoint of a training on the same tasks, and publish the curve of scores by step.
 
-    Headgate starts engines for each checkpoint while it is evaluated. A checkpoint with a score sends the event
+    Headgate runs engines for each checkpoint while evaluating it. A scored checkpoint sends the event
     `checkpoint.scored`; one that is worse than the best before it, by the whole interval of their paired difference,
     sends `checkpoint.regressed`. Stored samples are not taken again.
 
     Args:
         place: Folder on the worker, or s3://bucket/prefix, that the training writes into.
         serve: How each checkpoint is served: the section `serve` of a roster's entry, without weights.
-        options: Further fields of every request, e.g. {"temperature": 0}.
-        pattern: Names of checkpoints, such as step_*; each must hold a number.
-        marker: File that marks a checkpoint as complete. Empty: its size stops changing.
-        newest: Evaluate this many of the newest checkpoints, and leave older ones out.
-        name: Name of the model. Empty: that of the folder.
+        options: Extra fields of every request, e.g. {"temperature": 0}.
+        pattern: Pattern of checkpoint names, such as step_*; each name must contain a number.
+        marker: File that marks a checkpoint as complete. Empty: it is complete when its size stops changing.
+        newest: Evaluate at most this many of the newest checkpoints.
+        name: Name of the model. Empty: the folder's name.
         instances: Tasks per environment, the same for every checkpoint.
-        environments: What to run. Empty: everything that is installed.
-        once: Evaluate the checkpoints that are there now, and end. Otherwise follow until cancelled.
+        environments: Environments to run. Empty: all that are installed.
+        once: Evaluate the checkpoints that exist now, then end. Otherwise follow until cancelled.
         duration_s: Start no new checkpoint after this many seconds. Empty: no limit.
-        store: Name of a Sample Store block. Empty: HEADGATE_STORE of the worker, else the folder .headgate/samples.
-        limits: Name of an Admission Limits block. Empty: nothing bounds the requests of several runs together.
-        reports: Name of a Report Store block for the page of the curve. Empty: a folder beside the samples.
-        judge: Name of a Model Endpoint block behind which answers are judged that need it. Empty: the setting.
-        campaign: What the samples are counted under; another name runs everything anew.
-        workers: Maximum number of episodes in progress. Empty: the setting, 20.
-        settings: Any further setting by its name.
+        store: Name of a Sample Store block. Empty: the worker's HEADGATE_STORE, else the folder .headgate/samples.
+        limits: Name of an Admission Limits block. Empty: no limit shared by several runs.
+        reports: Name of a Report Store block for the curve's page. Empty: a folder beside the samples.
+        judge: Name of a Model Endpoint block that judges answers that need it. Empty: as the settings say.
+        campaign: Name that the samples are counted under; a new name runs everything again.
+        workers: Maximum number of episodes in progress. Empty: as the settings say (20).
+        settings: Other settings by name.
 
     Returns:
         The curve, and which checkpoints were evaluated, failed or left out.

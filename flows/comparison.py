@@ -1,4 +1,4 @@
-"""Who is better than whom, and how surely."""
+"""Which models are better than which, and how certain that is."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ async def leaderboard(
     """Compare the models of the stored samples: intervals by task, ranks, paired differences and pass@k.
 
     Args:
-        environments: What to compare on. Empty: everything that was sampled.
-        hours: How far it reaches back. Empty: to the first sample.
-        against: The model that the others are compared with, by name or by name@revision. Empty: the best by mean.
+        environments: Environments to compare on. Empty: all that were sampled.
+        hours: How far back to go. Empty: to the first sample.
+        against: Model to compare the others with, by name or name@revision. Empty: the one with the best mean.
         ks: The k of pass@k, e.g. [1, 5]. Empty: none.
-        missing: What samples without a score count as. bound: 0 where models are ranked. zero: 0 everywhere. exclude:
-            nothing, so that a model that fails where it is unsure ranks higher.
-        store: Name of a Sample Store block. Empty: HEADGATE_STORE of the worker, else the folder .headgate/samples.
+        missing: How samples without a score count. bound: as 0 in the ranking. zero: as 0 everywhere. exclude: not at
+            all, which ranks a model higher that fails where it is unsure.
+        store: Name of a Sample Store block. Empty: the worker's HEADGATE_STORE, else the folder .headgate/samples.
         reports: Name of a Report Store block. Empty: the folder .headgate/reports.
         title: Heading of the page.
 
@@ -72,22 +72,21 @@ async def arena(  # noqa: PLR0917 - the fields of a form
     Earlier comparisons of this judge are reused. Comparisons are kept in the folder `arena` of the store.
 
     Args:
-        models: Models by name, or by name@revision. Empty: all that have answered.
-        environments: What to compare on. Empty: everything that was answered; with instances, what needs a judge.
-        instances: Only the tasks with the numbers 0 to n-1; answers that are missing are taken first. Empty: all tasks
-            that have answers.
-        comparisons: Maximum number of new comparisons, the most informative first. Empty: all that are possible.
-        judge: Name of a Model Endpoint block that the judge is behind. Empty: HEADGATE_JUDGE_URL of the worker.
-        judge_model: The judge, as its endpoint calls it. Empty: the block's served name, else HEADGATE_JUDGE_MODEL.
-        judgements: How often each order of two answers is judged. Empty: the setting, 1.
-        rubric: Name of a Judge Rubric block: what counts. Empty: the environments' own, where they have one.
-        roster: Name of a Model Roster block, for answers that are missing. Empty: HEADGATE_ROSTER of the worker.
-        store: Name of a Sample Store block. Empty: HEADGATE_STORE of the worker, else the folder .headgate/samples.
-        limits: Name of an Admission Limits block. Empty: nothing bounds the requests of several runs together.
+        models: Models by name or name@revision. Empty: all that have answers.
+        environments: Environments to compare on. Empty: all with answers; with instances, all that need a judge.
+        instances: Only the tasks numbered 0 to n-1; missing answers are sampled first. Empty: all tasks with answers.
+        comparisons: Maximum number of new comparisons, the most informative first. Empty: all possible ones.
+        judge: Name of the judge's Model Endpoint block. Empty: the worker's HEADGATE_JUDGE_URL.
+        judge_model: Name of the judge at its endpoint. Empty: the block's served name, else HEADGATE_JUDGE_MODEL.
+        judgements: How often each order of two answers is judged. Empty: as the settings say (1).
+        rubric: Name of a Judge Rubric block to judge by. Empty: the environments' own rubrics, where they have one.
+        roster: Name of a Model Roster block, to sample missing answers. Empty: the worker's HEADGATE_ROSTER.
+        store: Name of a Sample Store block. Empty: the worker's HEADGATE_STORE, else the folder .headgate/samples.
+        limits: Name of an Admission Limits block. Empty: no limit shared by several runs.
         reports: Name of a Report Store block. Empty: the folder .headgate/reports.
-        campaign: What comparisons, and answers that are missing, are counted under.
+        campaign: Name that comparisons and newly sampled answers are counted under.
         title: Heading of the page.
-        settings: Any further setting by its name.
+        settings: Other settings by name.
 
     Returns:
         Rank, groups and rating of each model, counts of comparisons, and where the page is.

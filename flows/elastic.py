@@ -34,24 +34,24 @@ async def elastic_report(
 ) -> dict[str, Any]:
     """Replay a load through the elastic pool in virtual time, under Headgate's policies and those of other systems.
 
-    The pool is the one that serves real requests; engines and time are simulated. A minute or two for the usual
-    policies on the ramp. The same parameters give the same figures on every worker.
+    The pool is the one that serves real requests; engines and time are simulated. The usual policies on the ramp take
+    a minute or two. The same parameters give the same figures on every worker.
 
     Args:
-        trace: ramp, smooth, bursty, daily, flash or on-off, generated hours; or a file on the worker: CSV like Azure's
-            traces, or JSON lines like Mooncake's.
-        service_times: For a trace: table of the time per token, such as perf_model.csv of splitwise-sim.
-        model: Of that table.
-        hardware: Of that table.
-        gpus: Of a worker, in that table.
+        trace: A generated hour: ramp, smooth, bursty, daily, flash or on-off. Or a file on the worker: CSV in the form
+            of Azure's traces, or JSON lines in that of Mooncake's.
+        service_times: For a trace: table of the time per token, such as splitwise-sim's perf_model.csv.
+        model: Model in that table.
+        hardware: Hardware in that table.
+        gpus: GPUs per worker in that table.
         policies: Policies to compare, e.g. predictive. Empty: the usual ones.
-        frontiers: Policies to replay over all settings of their knob as well.
-        starts_s: Seconds that a worker takes to start; each is a replay of its own.
+        frontiers: Policies to replay at every setting of their tuning parameter as well.
+        starts_s: Start-up times of a worker in seconds; each is replayed separately.
         slots: Requests that a worker runs at once.
         max_workers: Number of workers.
         awake: Workers awake at first. Empty: 1; for a trace, as many as its first minute needs.
-        copies: For a trace: factor on the number of users.
-        scale: For a generated hour: factor on all its times.
+        copies: For a trace: factor by which to multiply its users.
+        scale: For a generated hour: factor by which to stretch its times.
         seed: Random seed of a generated hour and of copies.
         reports: Name of a Report Store block. Empty: the folder .headgate/reports.
 

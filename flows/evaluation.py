@@ -1,4 +1,4 @@
-"""A fixed matrix of models, environments and instances, each once."""
+"""A fixed matrix of models, environments and instances, sampled once each."""
 
 from __future__ import annotations
 
@@ -34,25 +34,25 @@ async def evaluate(
     environments add only what is new.
 
     Args:
-        instances: Tasks per model and environment: those with the numbers 0 to n-1.
-        environments: What to run. Empty: everything that is installed.
-        models: Models of the roster by name, or by name@revision. Empty: all of them.
-        roster: Name of a Model Roster block. Empty: HEADGATE_ROSTER of the worker, else its OPENAI_BASE_URL.
-        store: Name of a Sample Store block. Empty: HEADGATE_STORE of the worker, else the folder .headgate/samples.
-        limits: Name of an Admission Limits block. Empty: nothing bounds the requests of several runs together.
-        reports: Name of a Report Store block that keeps the trace of the run, for Perfetto. Empty: no trace is made.
-        campaign: What the samples are counted under; another name runs everything anew.
-        workers: Maximum number of episodes in progress. Empty: the setting, 20.
-        settings: Any further setting by its name, e.g. {"request_timeout_s": 300}.
-        executors: Where an environment's episodes run, e.g. robot:*=jobqueue for outside workers. Empty: as the
+        instances: Tasks per model and environment, numbered 0 to n-1.
+        environments: Environments to run. Empty: all that are installed.
+        models: Models of the roster, by name or name@revision. Empty: all of them.
+        roster: Name of a Model Roster block. Empty: the worker's HEADGATE_ROSTER, else its OPENAI_BASE_URL.
+        store: Name of a Sample Store block. Empty: the worker's HEADGATE_STORE, else the folder .headgate/samples.
+        limits: Name of an Admission Limits block. Empty: no limit shared by several runs.
+        reports: Name of a Report Store block that keeps the run's trace, for Perfetto. Empty: no trace.
+        campaign: Name that the samples are counted under; a new name runs everything again.
+        workers: Maximum number of episodes in progress. Empty: as the settings say (20).
+        settings: Other settings by name, e.g. {"request_timeout_s": 300}.
+        executors: Where environments run their episodes, e.g. robot:*=jobqueue for outside workers. Empty: as the
             settings say.
-        jobqueue: Name of a Job Queue Server block, for outside workers. Empty: HEADGATE_JOBQUEUE_URL of the worker.
-        cluster: Name of a Ray Cluster block on whose nodes environments that run apart are played. Empty: what the
-            settings environment_hosts and ray_address name, else the worker's own machine.
-        repeats: Samples of each task, with another seed each, for pass@k and maj@k. Empty: the setting, 1.
+        jobqueue: Name of a Job Queue Server block, for outside workers. Empty: the worker's HEADGATE_JOBQUEUE_URL.
+        cluster: Name of a Ray Cluster block; environments that run apart use its nodes. Empty: as the settings
+            environment_hosts and ray_address say, else the worker's own machine.
+        repeats: Samples per task, each with its own seed, for pass@k and maj@k. Empty: as the settings say (1).
 
     Returns:
-        Counts of samples taken, scored, stored, and left to the next run.
+        Counts of samples taken, scored, stored, and left for the next run.
     """
     order = orchestration.SamplingOrder.of(locals())
     return await orchestration.run_evaluation(order, instances)
@@ -78,28 +78,28 @@ async def rank(
 ) -> dict[str, Any]:
     """Rank the models on the same instances, and stop sampling each one once it is ranked.
 
-    Samples count for `evaluate` of the same campaign, and those that it stored count here.
+    `evaluate` reuses these samples in the same campaign, and this flow reuses those of `evaluate`.
 
     Args:
-        instances: Tasks per environment on which the models are ranked: those with the numbers 0 to n-1.
-        indifference: Either of two models may come first when their means over all instances differ by this at most.
-        environments: What to run. Empty: everything that is installed.
-        models: Models of the roster by name, or by name@revision. Empty: all of them.
-        roster: Name of a Model Roster block. Empty: HEADGATE_ROSTER of the worker, else its OPENAI_BASE_URL.
-        store: Name of a Sample Store block. Empty: HEADGATE_STORE of the worker, else the folder .headgate/samples.
-        limits: Name of an Admission Limits block. Empty: nothing bounds the requests of several runs together.
-        reports: Name of a Report Store block that keeps the trace of the run, for Perfetto. Empty: no trace is made.
-        campaign: What the samples are counted under; another name runs everything anew.
-        workers: Maximum number of episodes in progress. Empty: the setting, 20.
-        settings: Any further setting by its name, e.g. {"request_timeout_s": 300}.
-        executors: Where an environment's episodes run, e.g. robot:*=jobqueue for outside workers. Empty: as the
+        instances: Tasks per environment on which the models are ranked, numbered 0 to n-1.
+        indifference: Two models may rank in either order if their means over all instances differ by at most this.
+        environments: Environments to run. Empty: all that are installed.
+        models: Models of the roster, by name or name@revision. Empty: all of them.
+        roster: Name of a Model Roster block. Empty: the worker's HEADGATE_ROSTER, else its OPENAI_BASE_URL.
+        store: Name of a Sample Store block. Empty: the worker's HEADGATE_STORE, else the folder .headgate/samples.
+        limits: Name of an Admission Limits block. Empty: no limit shared by several runs.
+        reports: Name of a Report Store block that keeps the run's trace, for Perfetto. Empty: no trace.
+        campaign: Name that the samples are counted under; a new name runs everything again.
+        workers: Maximum number of episodes in progress. Empty: as the settings say (20).
+        settings: Other settings by name, e.g. {"request_timeout_s": 300}.
+        executors: Where environments run their episodes, e.g. robot:*=jobqueue for outside workers. Empty: as the
             settings say.
-        jobqueue: Name of a Job Queue Server block, for outside workers. Empty: HEADGATE_JOBQUEUE_URL of the worker.
-        cluster: Name of a Ray Cluster block on whose nodes environments that run apart are played. Empty: what the
-            settings environment_hosts and ray_address name, else the worker's own machine.
+        jobqueue: Name of a Job Queue Server block, for outside workers. Empty: the worker's HEADGATE_JOBQUEUE_URL.
+        cluster: Name of a Ray Cluster block; environments that run apart use its nodes. Empty: as the settings
+            environment_hosts and ray_address say, else the worker's own machine.
 
     Returns:
-        Counts of samples taken, scored, stored, and left to the next run; what is known of every two models.
+        Counts of samples taken, scored, stored, and left for the next run; the finding for each pair of models.
     """
     order = orchestration.SamplingOrder.of(locals(), settings={**settings, "indifference": indifference})
     return await orchestration.run_evaluation(order, instances)

@@ -1,4 +1,4 @@
-"""The job queue: jobs generated, results collected until none is left, dead jobs tried again."""
+"""The job queue: generate jobs, collect results until no job is left, requeue dead jobs."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ async def generate_jobs(
 ) -> dict[str, Any]:
     """Generate a job for each team, task and test instance that has no result, and send them to a job queue.
 
-    Jobs that are in the queue already stay as they are, so a run can be repeated.
+    Jobs already in the queue stay as they are, so a run can be repeated.
 
     Args:
         submissions_dir: Folder of submissions, on the worker.
         test_instances_dir: Folder of test instances, one folder per task.
-        resources_raw_file: Policy servers of each team, by its slug.
-        results_dir: Folder of results; instances that have one are left out. Empty: none are.
-        top: Submissions of each track that are evaluated.
-        all_tasks_teams: Teams, by slug, that are evaluated on tasks without a score, too.
-        unserved_too: Also jobs that none of the team's policy servers takes yet.
-        legacy_groups: Bind each job to a group of equal servers, as files for a server of the legacy protocol have it.
-        jobqueue: Name of a Job Queue Server block. Empty: HEADGATE_JOBQUEUE_URL of the worker.
+        resources_raw_file: File of each team's policy servers, by team slug.
+        results_dir: Folder of results; instances that have one are skipped. Empty: none are.
+        top: Number of submissions evaluated in each track.
+        all_tasks_teams: Teams, by slug, that are evaluated also on tasks without a score.
+        unserved_too: Also generate jobs that none of the team's policy servers takes yet.
+        legacy_groups: Bind each job to a group of equal servers, as in the files of a legacy-protocol server.
+        jobqueue: Name of a Job Queue Server block. Empty: the worker's HEADGATE_JOBQUEUE_URL.
         send: Send jobs and policy servers to the job queue.
         output_dir: Folder for jobs.json and resources.json. Empty: no files are written.
-        dry_run: Say what would be generated, and send and write nothing.
+        dry_run: Report what would be generated; send and write nothing.
 
     Returns:
-        Counts of jobs generated, left out, new in the queue, and waiting for a policy server.
+        Counts of jobs generated, skipped, new in the queue, and waiting for a policy server.
     """
     return await orchestration.run_generation(
         Rules(top, frozenset(all_tasks_teams), legacy_groups=legacy_groups, unserved_too=unserved_too),
@@ -77,22 +77,22 @@ async def drain_jobqueue(
 ) -> dict[str, Any]:
     """Collect the results of a job queue as samples until no job is pending or in progress.
 
-    Each result is stored once; after any end of a run, the next one continues. A cancelled run stores what it has, and
-    its own workers give their jobs back.
+    Each result is stored once; however a run ends, the next one continues. A cancelled run stores what it has, and its
+    own workers return their jobs to the queue.
 
     Args:
-        jobqueue: Name of a Job Queue Server block. Empty: HEADGATE_JOBQUEUE_URL of the worker.
-        store: Name of a Sample Store block. Empty: HEADGATE_STORE of the worker, else the folder .headgate/samples.
-        campaign: What the samples are counted under; another name stores everything anew.
-        score_field: Field of a result that is its score, in [0, 1]; dots lead into objects.
+        jobqueue: Name of a Job Queue Server block. Empty: the worker's HEADGATE_JOBQUEUE_URL.
+        store: Name of a Sample Store block. Empty: the worker's HEADGATE_STORE, else the folder .headgate/samples.
+        campaign: Name that the samples are counted under; a new name stores everything again.
+        score_field: Field of a result that holds its score, in [0, 1]; dots lead into nested objects.
         hours: End after this many hours even if jobs remain. Empty: when no job is pending or in progress.
         poll_s: Seconds between two requests to the queue.
-        workers: Jobs that this run works on itself at a time. 0: others do, such as a SLURM array.
-        command: What its workers run for each job, e.g. ["headgate", "jobqueue", "evaluate"].
-        reserve: When such a command gets its policy server, where a job needs one.
+        workers: Number of jobs that this run works on at a time. 0: none; others do the work, such as a SLURM array.
+        command: Command that its workers run for each job, e.g. ["headgate", "jobqueue", "evaluate"].
+        reserve: When that command gets its policy server, if the job needs one.
         fail_on_dead: Dead jobs make the run Failed.
         results_dir: Folder of results, TEAM/metrics/TASK_NUMBER.json, for jobs completed without one. Empty: none.
-        settings: Any further setting by its name, e.g. {"batch_size": 100}.
+        settings: Other settings by name, e.g. {"batch_size": 100}.
 
     Returns:
         Counts of jobs done, dead and left, and of samples stored.
@@ -120,14 +120,14 @@ async def requeue_dead_jobs(
     """Requeue dead jobs with a full set of attempts: all of them, or those of a team, a task or an error.
 
     Args:
-        jobqueue: Name of a Job Queue Server block. Empty: HEADGATE_JOBQUEUE_URL of the worker.
-        team: Only jobs of this team. Empty: of all teams.
-        task: Only jobs of this task. Empty: of all tasks.
-        error_contains: Only jobs whose last error contains this text. Empty: all.
-        dry_run: List them, and leave them dead.
+        jobqueue: Name of a Job Queue Server block. Empty: the worker's HEADGATE_JOBQUEUE_URL.
+        team: Only jobs of this team. Empty: all teams.
+        task: Only jobs of this task. Empty: all tasks.
+        error_contains: Only jobs whose last error contains this text. Empty: all jobs.
+        dry_run: List the jobs and leave them dead.
 
     Returns:
-        How many match, and the ids of those that wait again.
+        Number of matching jobs, and the ids of those requeued.
     """
     return await orchestration.run_requeueing(
         jobqueue=jobqueue, team=team, task=task, error_contains=error_contains, is_dry=dry_run

@@ -1,4 +1,4 @@
-"""A fixed matrix whose answers another model judges."""
+"""A fixed matrix of models and environments whose answers another model judges."""
 
 from __future__ import annotations
 
@@ -29,30 +29,30 @@ async def evaluate_with_judge(  # noqa: PLR0917 - the fields of a form
     *,
     repeats: p.Repeats | None = None,
 ) -> dict[str, Any]:
-    """Have a judge read what every model answers in every environment that needs one, each task once.
+    """Sample every model in every environment that needs a judge, each task once, and have a judge score the answers.
 
     Stored samples are not taken again. A cancelled run starts no new sample and has the answers so far judged; the
-    next run takes the rest again.
+    next run samples the rest.
 
     Args:
-        instances: Tasks per model and environment: those with the numbers 0 to n-1.
-        judge: Name of a Model Endpoint block that the judge is behind. Empty: HEADGATE_JUDGE_URL of the worker.
-        judge_model: The judge, as its endpoint calls it. Empty: the block's served name, else HEADGATE_JUDGE_MODEL.
-        judgements: How often each answer is judged; the score is made of all of them. Empty: the setting, 1.
-        rubric: Name of a Judge Rubric block to judge by, in any environment. Empty: the environments' own.
-        environments: What to run. Empty: everything that is installed and needs a judge.
-        models: Models of the roster by name, or by name@revision. Empty: all of them.
-        roster: Name of a Model Roster block. Empty: HEADGATE_ROSTER of the worker, else its OPENAI_BASE_URL.
-        store: Name of a Sample Store block. Empty: HEADGATE_STORE of the worker, else the folder .headgate/samples.
-        limits: Name of an Admission Limits block. Empty: nothing bounds the requests of several runs together.
-        reports: Name of a Report Store block that keeps the trace of the run, for Perfetto. Empty: no trace is made.
-        campaign: What the samples are counted under; another name runs everything anew.
-        workers: Maximum number of rollouts in progress. Empty: the setting, 20.
-        settings: Any further setting by its name, e.g. {"max_unjudged": 500}.
-        repeats: Samples of each task, with another seed each, for pass@k and maj@k. Empty: the setting, 1.
+        instances: Tasks per model and environment, numbered 0 to n-1.
+        judge: Name of the judge's Model Endpoint block. Empty: the worker's HEADGATE_JUDGE_URL.
+        judge_model: Name of the judge at its endpoint. Empty: the block's served name, else HEADGATE_JUDGE_MODEL.
+        judgements: How often each answer is judged; together they make the score. Empty: as the settings say (1).
+        rubric: Name of a Judge Rubric block to judge by, in all environments. Empty: the environments' own rubrics.
+        environments: Environments to run. Empty: all installed ones that need a judge.
+        models: Models of the roster, by name or name@revision. Empty: all of them.
+        roster: Name of a Model Roster block. Empty: the worker's HEADGATE_ROSTER, else its OPENAI_BASE_URL.
+        store: Name of a Sample Store block. Empty: the worker's HEADGATE_STORE, else the folder .headgate/samples.
+        limits: Name of an Admission Limits block. Empty: no limit shared by several runs.
+        reports: Name of a Report Store block that keeps the run's trace, for Perfetto. Empty: no trace.
+        campaign: Name that the samples are counted under; a new name runs everything again.
+        workers: Maximum number of rollouts in progress. Empty: as the settings say (20).
+        settings: Other settings by name, e.g. {"max_unjudged": 500}.
+        repeats: Samples per task, each with its own seed, for pass@k and maj@k. Empty: as the settings say (1).
 
     Returns:
-        Counts of samples taken, scored, stored, without a verdict, and left to the next run.
+        Counts of samples taken, scored, stored, without a verdict, and left for the next run.
     """
     sampling = orchestration.SamplingOrder.of(locals(), judge="")
     return await orchestration.run_judging(

@@ -27,22 +27,22 @@ async def place_roles(
     """Train a small policy on an environment, with rollout, reward and train as tasks that share a Ray cluster.
 
     Rollouts run wherever there is room; scoring and training preempt them when they need it. Preempted work continues
-    from its checkpoint. A cancelled run gives all its places back, and the next one continues from there.
+    from its checkpoint. A cancelled run gives back all its resources, and the next run continues from its checkpoint.
 
     Args:
         name: Name of the training; another name starts a new one.
         environment: Environment to learn.
-        rounds: Updates of the policy.
-        rollouts: Rollout tasks at a time.
+        rounds: Number of policy updates.
+        rollouts: Number of concurrent rollout tasks.
         episodes: Scored episodes per round.
-        trial_episodes: Episodes that measure the policy before and after.
-        cluster: Name of a Ray Cluster block. Empty: RAY_ADDRESS of the worker, else one that runs, else a local one.
-        pool: Pool whose quota the roles count against; made when there is none of this name.
-        priority: Added to the priority of every role, so that one training goes before another.
-        folder: Where trainings are kept; every node of the cluster must see it.
-        seed: Of all random choices.
+        trial_episodes: Episodes that measure the policy before and after training.
+        cluster: Name of a Ray Cluster block. Empty: the worker's RAY_ADDRESS, else a running cluster, else a local one.
+        pool: Pool whose quota the roles count against; created if there is none of this name.
+        priority: Added to the priority of every role, to put one training before another.
+        folder: Folder of trainings; every node of the cluster must see it.
+        seed: Random seed.
 
     Returns:
-        Rounds, episodes, mean reward before and after, and how often work was stopped for other work.
+        Rounds, episodes, mean reward before and after, and number of preemptions.
     """
     return await orchestration.run_placing(orchestration.PlacingOrder(**locals()))

@@ -1,4 +1,4 @@
-"""Sampling by daily rates: one window of one environment, or on and on."""
+"""Sampling by daily rates: one environment for one window, or any number of them until cancelled."""
 
 from __future__ import annotations
 
@@ -30,30 +30,30 @@ async def sample_environment(
 ) -> dict[str, Any]:
     """Sample every model of the roster in one environment for one window.
 
-    Samples fall due at the environment's daily rate; the journal and the store carry them from window to window.
-    However the run ends - by its time, a cancellation, a signal - it drains first.
+    Samples become due at the environment's daily rate; the journal and the store carry state from window to window.
+    The run drains before it ends, whether its time is up, it is cancelled, or it gets a signal.
 
     Args:
-        environment: What to sample, e.g. affine:sat. `headgate environments` lists what is installed.
-        duration_s: How long to sample before what is in progress is drained.
-        roster: Name of a Model Roster block. Empty: HEADGATE_ROSTER of the worker, else its OPENAI_BASE_URL.
-        store: Name of a Sample Store block. Empty: HEADGATE_STORE of the worker, else the folder .headgate/samples.
-        limits: Name of an Admission Limits block. Empty: nothing bounds the requests of several runs together.
-        reports: Name of a Report Store block that keeps the trace of the run, for Perfetto. Empty: no trace is made.
-        campaign: What the samples are counted under. Runs of one campaign share a journal and never double a sample.
-        rate_per_day: Samples per model and day, in place of the environment's own rate.
-        workers: Maximum number of episodes in progress. Empty: the setting, 20.
-        settings: Any further setting by its name, e.g. {"drain_timeout_s": 10}.
-        judge: Name of a Model Endpoint block that judges answers where an environment needs it. Empty: what the
-            settings judge_model and judge_url name; without them such environments are left out.
-        executors: Where an environment's episodes run, e.g. robot:*=jobqueue for outside workers. Empty: as the
+        environment: Environment to sample, e.g. affine:sat. `headgate environments` lists what is installed.
+        duration_s: How long to sample, in seconds, before draining what is in progress.
+        roster: Name of a Model Roster block. Empty: the worker's HEADGATE_ROSTER, else its OPENAI_BASE_URL.
+        store: Name of a Sample Store block. Empty: the worker's HEADGATE_STORE, else the folder .headgate/samples.
+        limits: Name of an Admission Limits block. Empty: no limit shared by several runs.
+        reports: Name of a Report Store block that keeps the run's trace, for Perfetto. Empty: no trace.
+        campaign: Name that samples are counted under. Runs of one campaign share a journal and never repeat a sample.
+        rate_per_day: Samples per model per day, instead of the environment's own rate.
+        workers: Maximum number of episodes in progress. Empty: as the settings say (20).
+        settings: Other settings by name, e.g. {"drain_timeout_s": 10}.
+        judge: Name of a Model Endpoint block that judges answers in environments that need a judge. Empty: as the
+            settings judge_model and judge_url say; without these, such environments are skipped.
+        executors: Where environments run their episodes, e.g. robot:*=jobqueue for outside workers. Empty: as the
             settings say.
-        jobqueue: Name of a Job Queue Server block, for outside workers. Empty: HEADGATE_JOBQUEUE_URL of the worker.
-        cluster: Name of a Ray Cluster block on whose nodes environments that run apart are played. Empty: what the
-            settings environment_hosts and ray_address name, else the worker's own machine.
+        jobqueue: Name of a Job Queue Server block, for outside workers. Empty: the worker's HEADGATE_JOBQUEUE_URL.
+        cluster: Name of a Ray Cluster block; environments that run apart use its nodes. Empty: as the settings
+            environment_hosts and ray_address say, else the worker's own machine.
 
     Returns:
-        Counts of samples taken, scored, stored, and left to the next run.
+        Counts of samples taken, scored, stored, and left for the next run.
     """
     order = orchestration.SamplingOrder.of(locals(), environments=(environment,))
     return await orchestration.run_sampling(order, environment, duration_s=duration_s)
@@ -79,25 +79,25 @@ async def keep_sampling(
     """Sample every model of the roster in some or all environments until the run is cancelled.
 
     Args:
-        environments: What to sample. Empty: everything that is installed.
-        roster: Name of a Model Roster block. Empty: HEADGATE_ROSTER of the worker, else its OPENAI_BASE_URL.
-        store: Name of a Sample Store block. Empty: HEADGATE_STORE of the worker, else the folder .headgate/samples.
-        limits: Name of an Admission Limits block. Empty: nothing bounds the requests of several runs together.
-        reports: Name of a Report Store block that keeps the trace of the run, for Perfetto. Empty: no trace is made.
-        campaign: What the samples are counted under. Runs of one campaign share a journal and never double a sample.
-        rate_per_day: Samples per model and day in each environment, in place of the environments' own rates.
-        workers: Maximum number of episodes in progress. Empty: the setting, 20.
-        settings: Any further setting by its name, e.g. {"drain_timeout_s": 10}.
-        judge: Name of a Model Endpoint block that judges answers where an environment needs it. Empty: what the
-            settings judge_model and judge_url name; without them such environments are left out.
-        executors: Where an environment's episodes run, e.g. robot:*=jobqueue for outside workers. Empty: as the
+        environments: Environments to sample. Empty: all that are installed.
+        roster: Name of a Model Roster block. Empty: the worker's HEADGATE_ROSTER, else its OPENAI_BASE_URL.
+        store: Name of a Sample Store block. Empty: the worker's HEADGATE_STORE, else the folder .headgate/samples.
+        limits: Name of an Admission Limits block. Empty: no limit shared by several runs.
+        reports: Name of a Report Store block that keeps the run's trace, for Perfetto. Empty: no trace.
+        campaign: Name that samples are counted under. Runs of one campaign share a journal and never repeat a sample.
+        rate_per_day: Samples per model per day in each environment, instead of the environments' own rates.
+        workers: Maximum number of episodes in progress. Empty: as the settings say (20).
+        settings: Other settings by name, e.g. {"drain_timeout_s": 10}.
+        judge: Name of a Model Endpoint block that judges answers in environments that need a judge. Empty: as the
+            settings judge_model and judge_url say; without these, such environments are skipped.
+        executors: Where environments run their episodes, e.g. robot:*=jobqueue for outside workers. Empty: as the
             settings say.
-        jobqueue: Name of a Job Queue Server block, for outside workers. Empty: HEADGATE_JOBQUEUE_URL of the worker.
-        cluster: Name of a Ray Cluster block on whose nodes environments that run apart are played. Empty: what the
-            settings environment_hosts and ray_address name, else the worker's own machine.
+        jobqueue: Name of a Job Queue Server block, for outside workers. Empty: the worker's HEADGATE_JOBQUEUE_URL.
+        cluster: Name of a Ray Cluster block; environments that run apart use its nodes. Empty: as the settings
+            environment_hosts and ray_address say, else the worker's own machine.
 
     Returns:
-        Counts of samples taken, scored, stored, and left to the next run.
+        Counts of samples taken, scored, stored, and left for the next run.
     """
     order = orchestration.SamplingOrder.of(locals())
     return await orchestration.run_sampling(order, f"keep-{campaign}")

@@ -1,4 +1,4 @@
-"""What runs beside the sampling: the report on what was sampled, and the upkeep of the store."""
+"""What runs beside sampling: reports on the samples, and compaction of the store."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ async def report(
     title: p.Title = "Headgate report",
     missing: p.Missing = "bound",
 ) -> dict[str, Any]:
-    """Report on the samples of the last hours: a page of its own, and artifacts with the scores and a summary.
+    """Report on the samples of the last hours: an HTML page, and artifacts with the scores and a summary.
 
     Args:
-        hours: How far the report reaches back.
-        environments: What to report on. Empty: everything that was sampled.
-        store: Name of a Sample Store block. Empty: HEADGATE_STORE of the worker, else the folder .headgate/samples.
+        hours: How far back the report goes.
+        environments: Environments to report on. Empty: all that were sampled.
+        store: Name of a Sample Store block. Empty: the worker's HEADGATE_STORE, else the folder .headgate/samples.
         reports: Name of a Report Store block. Empty: the folder .headgate/reports.
         title: Heading of the report.
-        missing: What samples without a score count as. bound: 0 where models are ranked. zero: 0 everywhere. exclude:
-            nothing, so that a model that fails where it is unsure ranks higher.
+        missing: How samples without a score count. bound: as 0 in the ranking. zero: as 0 everywhere. exclude: not at
+            all, which ranks a model higher that fails where it is unsure.
 
     Returns:
         Number of samples, and where the page is.
@@ -40,13 +40,13 @@ async def report(
 
 @flow(name="compact-samples", flow_run_name="compact samples")
 async def compact_samples(store: p.Block = "", rounds: p.Rounds = 100) -> dict[str, Any]:
-    """Merge the small parts of the sample store into large ones, and remove what no reader can need any more.
+    """Merge small parts of the sample store into large ones, and delete parts that no reader can still need.
 
     Args:
-        store: Name of a Sample Store block. Empty: HEADGATE_STORE of the worker, else the folder .headgate/samples.
+        store: Name of a Sample Store block. Empty: the worker's HEADGATE_STORE, else the folder .headgate/samples.
         rounds: Maximum number of compactions; each merges a bounded amount.
 
     Returns:
-        Counts of parts merged, made and deleted.
+        Counts of parts merged, written and deleted.
     """
     return await orchestration.run_compaction(store=store, rounds=rounds)

@@ -1,4 +1,4 @@
-"""Benchmarks: scenarios beside their rivals, artifacts with everything that a figure depends on, and their report."""
+"""Benchmarks: scenarios next to their rivals, artifacts with everything that a figure depends on, and a report."""
 
 import lazy_loader
 

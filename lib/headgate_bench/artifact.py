@@ -1,4 +1,4 @@
-"""Artifacts: what a run of a scenario leaves behind, as one JSON file."""
+"""Artifacts: the result of one run of a scenario, as a JSON file."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ _NOTHING: Mapping[str, float | str] = {}
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """One measured figure and its bar.
+    """One measured figure and the bar that it has to meet.
 
     Attributes:
-        id: stable name, e.g. `P1`; the heading that explains it in docs/reference/benchmarks.md.
-        what: what the figure is, in words.
-        value: what was measured.
-        unit: of value and bar.
-        bar: what it is held to.
-        side: which side of the bar is good.
-        beside: what rivals and controls reached in the same run, by name; a text where one was not run.
+        id: stable name, e.g. `P1`; a heading in docs/reference/benchmarks.md explains it.
+        what: description of the figure.
+        value: the measured value.
+        unit: unit of value and bar.
+        bar: the required value.
+        side: the good side of the bar.
+        beside: values of rivals and controls in the same run, by name; a text if one was not run.
     """
 
     id: str
@@ -46,7 +46,7 @@ class Bar:
 
     @property
     def met(self) -> bool:
-        """Whether the value is on the good side; a value that is not a number never is."""
+        """Whether the value is on the good side of the bar; NaN never is."""
         return self.value >= self.bar if self.side == "at_least" else self.value <= self.bar
 
 
@@ -68,13 +68,13 @@ _PACKAGES: Final = (
     "aiohttp", "orjson", "polars", "pandera", "pydantic", "duckdb", "inspect-ai", "psycopg", "uvicorn", "uvloop",
     "procrastinate", "pgqueuer", "asyncpg",
 )  # fmt: skip
-"""Whose version can move a figure; one that is not installed is left out."""
+"""Packages whose version can change a figure; those not installed are left out."""
 
 _GIT_TIMEOUT_S: Final = 10.0
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of Headgate, Python and what the figures depend on; the commit where there is a checkout."""
+    """Return the versions of Headgate, Python and packages that affect figures, and the commit in a checkout."""
     found = {"headgate": headgate.__version__, "python": platform.python_version(), "sqlite": sqlite3.sqlite_version}
     for package in _PACKAGES:
         try:
@@ -88,7 +88,7 @@ def versions() -> dict[str, str]:
 
 
 def machine() -> dict[str, Any]:
-    """Return processor, cores, memory and kernel; nothing that names the machine or its owner."""
+    """Return processor, cores, memory and kernel; nothing that identifies the machine or its owner."""
     return {
         "cpu": _cpu_model(),
         "cores": os.cpu_count(),
@@ -115,7 +115,7 @@ def _cpu_model() -> str:
 
 
 def _commit() -> str | None:
-    """Return the commit of the checkout that Headgate runs from, with `+` when files of it were changed."""
+    """Return the commit of the checkout that Headgate runs from, with `+` for uncommitted changes; None without one."""
     folder = Path(headgate.__file__).parent
     git = ["git", "-C", str(folder)]
     try:
@@ -139,7 +139,7 @@ def _commit() -> str | None:
 
 
 FORMAT: Final = 1
-"""Version of the artifact's form."""
+"""Version of the artifact format."""
 
 
 def bar_document(bar: Bar) -> dict[str, Any]:
@@ -170,7 +170,7 @@ def write_artifact(folder: Path, artifact: Mapping[str, Any]) -> Path:
 
 
 def write_files(folder: Path, name: str, files: Mapping[str, str | bytes]) -> list[str]:
-    """Write documents into `folder / name` and return their paths below `folder`; without any, no folder is made.
+    """Write documents into `folder / name` and return their paths below `folder`; create no folder if there are none.
 
     Raises:
         InvalidInputError: if the folder cannot be written to.
@@ -190,10 +190,10 @@ def write_files(folder: Path, name: str, files: Mapping[str, str | bytes]) -> li
 
 
 def newest_artifacts(folder: Path) -> list[dict[str, Any]]:
-    """Return the newest artifact of each scenario in `folder`, by name of the scenario.
+    """Return the newest artifact of each scenario in `folder`, sorted by scenario name.
 
     Raises:
-        InvalidInputError: if there is none, or a file is no artifact.
+        InvalidInputError: if there is none, or a file is not an artifact.
     """
     newest: dict[str, dict[str, Any]] = {}
     for path in sorted(folder.glob("*.json")):
@@ -217,7 +217,7 @@ def _read(path: Path) -> dict[str, Any]:
         ) from None
     if not isinstance(artifact, dict) or artifact.get("format") != FORMAT or "scenario" not in artifact:
         raise InvalidInputError(
-            f"{path} is no artifact of format {FORMAT}", next_step="Keep artifacts in a folder of their own."
+            f"{path} is not an artifact of format {FORMAT}", next_step="Keep artifacts in a folder of their own."
         )
     return artifact
 

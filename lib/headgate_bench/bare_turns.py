@@ -1,4 +1,4 @@
-"""What a turn costs at least: a process that sleeps is woken by a message, and answers it at once."""
+"""The minimum cost of a turn: a message wakes a sleeping process, which answers it at once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from headgate.net import event_loop
 from headgate_bench.echo_environment import TURN_S
 
 _BYTES: Final = 64
-"""Of a message, about as many as a turn of the echo has."""
+"""Size of a message, about that of an echo turn."""
 
 _UP_S: Final = 60.0
 
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class _Answers(asyncio.Protocol):
-    """Sends a peer so many messages, answers each of its own at once, and counts."""
+    """Sends a peer `seats` messages, then answers each message of the peer at once, and counts them."""
 
     def __init__(self, seats: int) -> None:
         self.count = 0
@@ -40,18 +40,18 @@ class _Answers(asyncio.Protocol):
 
 
 def bare_turn_us(peers: int, seats: int, seconds: float) -> float:
-    """Return the CPU time, in microseconds, per message of a process that has nothing else to do.
+    """Return the CPU time per message, in microseconds, of a process that does nothing else.
 
     Args:
-        peers: processes, each of which sleeps for `TURN_S`, as a node does for a turn, and sends one message back.
-        seats: messages under way per connection.
-        seconds: that messages are counted for.
+        peers: number of processes, each of which sleeps for `TURN_S` per message, as a node does, and sends it back.
+        seats: messages in flight per connection.
+        seconds: how long to count messages.
     """
     return in_own_process(_measured, peers, seats, seconds)
 
 
 def in_own_process(main: Callable[..., Coroutine[Any, Any, T]], *arguments: object) -> T:
-    """Return what a coroutine returns in a process of its own, as a run is: whoever measures has threads of its own."""
+    """Return the result of a coroutine run in a separate process, like a run: this process has other threads."""
     with ProcessPoolExecutor(1, get_context("spawn")) as own:
         return own.submit(_run, main, arguments).result()
 
@@ -89,7 +89,7 @@ async def _measured(peers: int, seats: int, seconds: float) -> float:
 
 
 def _turns(port: int) -> None:
-    """Take a turn for each message, one after the other."""
+    """Take a turn for each message, one after another."""
     with socket.create_connection(("127.0.0.1", port)) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         while message := connection.recv(_BYTES, socket.MSG_WAITALL):

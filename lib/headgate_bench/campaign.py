@@ -1,4 +1,4 @@
-"""A run of the whole system that is measured: its store, its journal, and every sink that it tells in life."""
+"""A measured run of the whole system: with a store, a journal, and all event sinks of a production run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from headgate_bench.definition import LOGGER
 
 
 def log_stream(clock: SystemClock) -> EventStream:
-    """Return a stream that tells the log, as in life."""
+    """Return an event stream that writes to the log, as in production."""
     return EventStream(clock, [LogSink(logging.getLogger(LOGGER))])
 
 
@@ -32,7 +32,7 @@ async def measured_run(
     sinks: Sequence[Sink] = (),
     rng: random.Random | None = None,
 ) -> AsyncIterator[Run]:
-    """Give a run that is ready to begin; `sinks` hear of its events, too."""
+    """Yield a run that is ready to start; `sinks` get its events, too."""
     clock = SystemClock()
     stream, store = log_stream(clock), open_store(settings.store)
     await store.probe()

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 _HEIGHT_IN: Final = 3.2
 _MANY_NAMES: Final = 12
 _DASHES: Final = ("-", (0, (6, 3)), (0, (2, 2)), (0, (6, 2, 2, 2)))
-"""Of lines without markers: where one lies on another, both are seen."""
+"""Dashes of lines without markers, so that overlapping lines are both visible."""
 
 
 def chart_svg(chart: Mapping[str, Any], name: str) -> str:
@@ -45,7 +45,7 @@ def chart_svg(chart: Mapping[str, Any], name: str) -> str:
 
 
 def _in_plain_numbers(axis: Axis) -> None:
-    """Write powers of ten as numbers: as formulas they would show their source."""
+    """Write powers of ten as plain numbers: as formulas their markup would show."""
     axis.set_major_formatter(lambda value, _: f"{value:,.6g}")
     axis.set_minor_formatter("")
 
@@ -55,7 +55,7 @@ def _names(series: Mapping[str, Any]) -> list[str]:
 
 
 def _height_in(chart: Mapping[str, Any]) -> float:
-    """Return a height that leaves room for names that stand on end."""
+    """Return a height that leaves room for steeply rotated names."""
     is_crowded = chart["kind"] == "bars" and len(_names(chart["series"])) > _MANY_NAMES
     return _HEIGHT_IN + (1.4 if is_crowded else 0.0)
 

@@ -38,10 +38,10 @@ _OUTPUT: Final = Path(".headgate/bench")
 def bench(
     name: Annotated[str, Parameter(help="A scenario, or `list`, or `report`.")] = "",
     *,
-    all_: Annotated[bool, Parameter(name="--all", help="Run every scenario, each in a process of its own.")] = False,
+    all_: Annotated[bool, Parameter(name="--all", help="Run every scenario, each in its own process.")] = False,
     quick: Annotated[bool, Parameter(help="Under a minute; the default.")] = False,
     full: Annotated[bool, Parameter(help="Figures for publication; minutes.")] = False,
-    seed: Annotated[int, Parameter(help="Seed of everything random.")] = 0,
+    seed: Annotated[int, Parameter(help="Random seed.")] = 0,
     output: Annotated[Path, Parameter(name=("--output", "-o"), help="Folder of the artifacts.")] = _OUTPUT,
     set_: Annotated[tuple[str, ...], Parameter(name="--set", help="A parameter, as name=value; may be repeated.")] = (),
     trace: Annotated[
@@ -98,7 +98,7 @@ def bench(
 
 
 def _each_in_its_process(options: Sequence[str], *, as_json: bool) -> int:
-    """Run every scenario, none with what another one has loaded; return the exit status."""
+    """Run every scenario in a fresh process; return the exit status."""
     documents, status = [], 0
     for name in scenario_names():
         command = [sys.executable, "-m", "headgate.cli", "bench", name, *options, *["--json"] * as_json]
@@ -184,7 +184,7 @@ def _figure(value: float | str) -> str:
 
 @contextmanager
 def _shown(name: str) -> Iterator[Tell]:
-    """Give what is told of progress, and show it while the context lasts where standard error is a terminal."""
+    """Yield a function that takes the progress; if standard error is a terminal, the context shows it."""
     if not sys.stderr.isatty():
         yield lambda _share, _what: None
         return

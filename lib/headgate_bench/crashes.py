@@ -1,4 +1,4 @@
-"""Killing a writer at random points, and counting what it had promised afterwards."""
+"""Kills a writer at random points, and checks afterwards what it had promised."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ _EXAMPLE: Final = example_samples(1, 1)[0]
 
 @dataclass(frozen=True, slots=True)
 class Writer:
-    """What one life of the writer works on."""
+    """Parameters of one life of the writer."""
 
-    folder: Path  # of journal and store, shared by all lives
-    environments: int  # that its samples are spread over
+    folder: Path  # folder of journal and store, shared by all lives
+    environments: int  # number of environments over which samples are spread
     accept_rows: int  # samples per acceptance
     batch_rows: int  # samples per stored batch
 
     def journal(self) -> Journal:
-        """Return the journal, opened by this process."""
+        """Return the journal, opened in this process."""
         return Journal(self.folder / "journal", CAMPAIGN)
 
     def store(self) -> SampleStore:
@@ -50,7 +50,7 @@ class Writer:
 
 
 def sample_of(task: Task) -> Sample:
-    """Return a made-up sample of a task."""
+    """Return a generated sample of a task."""
     return replace(
         _EXAMPLE,
         **{name: getattr(task, name) for name in ("task_id", "campaign", "model", "environment", "sequence", "index")},
@@ -63,9 +63,9 @@ def sample_of(task: Task) -> Sample:
 
 
 async def _write(writer: Writer) -> None:
-    """Work until killed. A line is written only after what it says is promised.
+    """Work until killed. A line is printed only after what it reports has been confirmed.
 
-    Lines are `ready`, `accepted` with task ids, and `stored` with a batch id.
+    Lines are `ready`, `accepted` with task ids, or `stored` with a batch id.
     """
     _say("ready")
     journal, store = writer.journal(), writer.store()
@@ -104,22 +104,22 @@ def _say(line: str) -> None:
 
 
 class WriterFailedError(HeadgateError):
-    """The writer of a benchmark ended by itself, though it was to be killed."""
+    """The writer of a benchmark exited by itself before it was killed."""
 
     code = "bench_writer_failed"
-    next_step = "Its own messages are on standard error; run the benchmark again."
+    next_step = "Its messages are on standard error; run the benchmark again."
 
 
 @dataclass(slots=True)
 class Promises:
-    """What the writer was told is safe, over all its lives."""
+    """What was confirmed to the writer as safe, over all its lives."""
 
     accepted: set[str] = field(default_factory=set)  # ids of samples that the journal accepted
     stored: set[str] = field(default_factory=set)  # ids of batches that the store confirmed
-    kills: int = 0  # lives that were ended
+    kills: int = 0  # number of kills
 
     def take(self, output: bytes) -> None:
-        """Read what one life said; a line without an end was never said."""
+        """Read the output of one life; an incomplete last line does not count."""
         for line in output.decode("ascii").split("\n")[:-1]:
             word, *ids = line.split(" ")
             if word == "accepted":
@@ -130,25 +130,25 @@ class Promises:
 
 @dataclass(frozen=True, slots=True)
 class Toll:
-    """What became of the promises."""
+    """How many promises were kept."""
 
-    kills: int  # of the writer
-    accepted: int  # samples that were promised to be safe in the journal
-    stored: int  # batches that were promised to be safe in the store
-    lost_samples: int  # of those, the ones that are in neither
-    lost_batches: int  # of those, the ones that cannot be seen
+    kills: int  # number of kills of the writer
+    accepted: int  # samples confirmed as safe in the journal
+    stored: int  # batches confirmed as safe in the store
+    lost_samples: int  # accepted samples that are in neither
+    lost_batches: int  # stored batches that are not visible
     doubled: int  # rows in the store beyond one per task
-    rows: int  # in the store
+    rows: int  # rows in the store
 
 
 def killed(writer: Writer, promises: Promises, *, longest_s: float, rng: random.Random) -> None:
-    """Start the writer, kill -9 it at a random moment, and take note of what it was promised.
+    """Start the writer, kill -9 it at a random moment, and record what was confirmed to it.
 
-    Every other kill, by chance, comes within `longest_s` of the start, when it takes over what the former life left;
-    the rest come within `longest_s` of its first acceptance.
+    Half of the kills, chosen at random, come within `longest_s` of the start, while it takes over the previous life's
+    work; the others come within `longest_s` of its first acceptance.
 
     Raises:
-        WriterFailedError: if it ended before.
+        WriterFailedError: if it exited before.
     """
     arguments = [str(writer.folder), str(writer.environments), str(writer.accept_rows), str(writer.batch_rows)]
     process = subprocess.Popen(  # noqa: S603 - our own module
@@ -166,7 +166,7 @@ def killed(writer: Writer, promises: Promises, *, longest_s: float, rng: random.
                 process.kill()
                 rest, _ = process.communicate(timeout=_START_S)
             else:
-                raise WriterFailedError(f"the writer ended by itself with status {process.returncode}")
+                raise WriterFailedError(f"the writer exited by itself with status {process.returncode}")
         finally:
             process.kill()
     promises.take(said + rest)
@@ -176,12 +176,12 @@ def killed(writer: Writer, promises: Promises, *, longest_s: float, rng: random.
 def _line(output: IO[bytes]) -> bytes:
     line = output.readline()
     if not line:
-        raise WriterFailedError("the writer ended before it had written anything")
+        raise WriterFailedError("the writer exited before it had written anything")
     return line
 
 
 def toll(writer: Writer, promises: Promises) -> Toll:
-    """Let a last holder store what is left, and count what is there; reads the Parquet files themselves."""
+    """Store what is left in the journal, then count what is in the store by reading the Parquet files themselves."""
     return asyncio.run(_toll(writer, promises))
 
 

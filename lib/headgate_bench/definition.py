@@ -1,4 +1,4 @@
-"""A scenario: what is measured, at which size, and what comes out."""
+"""A scenario: what it measures, at which sizes, and its outcome."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from headgate_bench.artifact import Bar
 
 
 def changed(parameters: P, changes: Sequence[str]) -> P:
-    """Return the parameters with `changes` made, each `name=value`; a list's values are separated by commas.
+    """Return the parameters with `changes` applied, each `name=value`; values of a list are separated by commas.
 
     Raises:
-        InvalidInputError: if a change has another form, or names no parameter, or its value does not fit.
+        InvalidInputError: if a change has another form, names no parameter, or has an invalid value.
     """
     known: dict[str, Any] = {f.name: getattr(parameters, f.name) for f in dataclasses.fields(parameters)}  # type: ignore[arg-type]
     for change in changes:
@@ -48,10 +48,10 @@ def changed(parameters: P, changes: Sequence[str]) -> P:
 
 
 def _check(name: str, value: object) -> None:
-    """Refuse numbers that no scenario can be run with; bars may be any, so that one can be missed on purpose.
+    """Refuse numbers with which no scenario can run; bars may be any, so that one can be missed on purpose.
 
     Raises:
-        InvalidInputError: if one is not finite, or says how much of something and is not above 0.
+        InvalidInputError: if a number is not finite, or is not above 0 and its parameter is neither a bar nor may be 0.
     """
     for number in value if isinstance(value, tuple) else (value,):
         if isinstance(number, bool) or not isinstance(number, int | float):
@@ -74,39 +74,39 @@ class Spread:
 
 
 def spread_of(values: Sequence[float]) -> Spread:
-    """Return the spread of measurements, of which there must be one at least."""
+    """Return the spread of measurements; there must be at least one."""
     return Spread(median(values), min(values), max(values), len(values))
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """Return the value below which a share of the values lies; values must not be empty."""
+    """Return the value below which `share` of the values lie; `values` must not be empty."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
 LOGGER: Final = "headgate_bench.campaign"
-"""Logger of the campaigns that are measured: their backpressure warns on purpose."""
+"""Logger of measured campaigns: it keeps their intended backpressure warnings apart."""
 
 P = TypeVar("P")
 
 Size = Literal["quick", "full"]
 
 Progress = Callable[[float, str], None]
-"""Told the share that is done, in [0, 1], and what is being done."""
+"""Takes the share that is done, in [0, 1], and a description of the current step."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """Figures to be drawn in the report.
+    """A chart for the report.
 
     Attributes:
-        title: what it shows; also read out by screen readers.
+        title: what it shows; screen readers read it, too.
         x: label of the horizontal axis.
         y: label of the vertical axis.
         kind: `lines` over numbers, or `bars` over names.
-        series: name -> points as (x, y); x is a name where the kind is `bars`.
-        level: a bar to draw across.
-        log: axes that are logarithmic.
+        series: name -> points (x, y); x is a name if the kind is `bars`.
+        level: y of a horizontal line that shows a bar.
+        log: the logarithmic axes.
     """
 
     title: str
@@ -120,15 +120,15 @@ class Chart:
 
 @dataclass(slots=True)
 class Outcome:
-    """What a scenario, or a part of one, found.
+    """The outcome of a scenario or of a part of one.
 
     Attributes:
-        bars: the figures that are held to something.
-        samples: what each iteration measured, in order.
+        bars: figures with bars.
+        samples: measurements of each iteration, in order.
         ratios: comparisons and other derived figures with their spread.
-        charts: for the report.
-        notes: what a reader must know to judge the figures, in sentences.
-        files: further documents by file name, kept in a folder beside the artifact.
+        charts: charts for the report.
+        notes: sentences that a reader needs to judge the figures.
+        files: further documents by file name, stored in a folder beside the artifact.
     """
 
     bars: list[Bar] = field(default_factory=list)
@@ -139,7 +139,7 @@ class Outcome:
     files: dict[str, str | bytes] = field(default_factory=dict)
 
     def add(self, other: Outcome) -> None:
-        """Take in what another part found."""
+        """Add the outcome of another part."""
         self.bars += other.bars
         self.samples += other.samples
         self.ratios |= other.ratios
@@ -149,14 +149,14 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """What a scenario is run with.
+    """The inputs of a run of a scenario, apart from its parameters.
 
     Attributes:
-        seed: of everything random.
-        folder: empty, on a real disk, deleted afterwards.
-        progress: to be told now and then.
-        traces: files to replay, of scenarios that read some.
-        service_times: table that says how long the requests of traces take; None without one.
+        seed: random seed.
+        folder: an empty folder on a real disk, deleted afterwards.
+        progress: to call now and then.
+        traces: files to replay, for scenarios that read traces.
+        service_times: table of the service times of the traces' requests; None without one.
     """
 
     seed: int
@@ -171,11 +171,11 @@ class Scenario(Generic[P]):
     """One benchmark. Each is a module of `headgate_bench.scenarios` with a `SCENARIO`.
 
     Attributes:
-        name: what the command line calls it.
+        name: its name on the command line.
         quick: parameters that take less than a minute; a frozen dataclass.
         full: parameters whose figures may be published.
-        measure: runs it, perhaps as a coroutine; a bar that is missed is an outcome, not an error.
-        reads_traces: whether it can be given traces to replay.
+        measure: runs it, possibly as a coroutine; a missed bar is an outcome, not an error.
+        reads_traces: whether it takes traces to replay.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""An environment that does next to nothing, so that what it costs to play it is the harness's."""
+"""An environment that does next to nothing, so that the cost of playing it is the harness's."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _STATM: Final = Path("/proc/self/statm")
 
 
 def fleet(count: int, base_url: str = "http://127.0.0.1:1/v1", *, name: str = "simulated") -> list[Model]:
-    """Return `count` models behind one address, which a scripted chat never calls."""
+    """Return `count` models behind one address; scripted chats never call it."""
     return [Model(f"{name}-{number:03d}", base_url=base_url, uid=number) for number in range(count)]
 
 
@@ -27,7 +27,7 @@ def free_names(count: int) -> list[str]:
 
 
 def memory_bytes() -> int:
-    """Return the resident memory of this process; where the system does not tell it, its peak so far."""
+    """Return the resident memory of this process, or its peak so far where the system does not report the former."""
     try:
         pages = int(_STATM.read_text(encoding="ascii").split()[1])
     except OSError:  # not Linux
@@ -36,14 +36,14 @@ def memory_bytes() -> int:
 
 
 ROUNDS = 50
-"""Turns of one episode, as many as a long game has."""
+"""Turns per episode, as many as in a long game."""
 
 BLOCK = "block"
-"""What the echo hears without answering for some seconds."""
+"""Message at which the echo blocks for some seconds."""
 
 
 class EchoEpisode:
-    """Says what it is told, until its rounds are over."""
+    """Repeats every reply until its rounds are over."""
 
     opening = (Message("user", "Say something."),)
 
@@ -52,12 +52,12 @@ class EchoEpisode:
         self._turn_s = turn_s
 
     async def answer(self, reply: str) -> Continue | Score:
-        """Return the reply, in the last round a score."""
+        """Return the reply, or a score in the last round."""
         self._rounds += 1
         if reply == BLOCK:
-            time.sleep(5.0)  # noqa: ASYNC251 - as a package does that blocks its process
+            time.sleep(5.0)  # noqa: ASYNC251 - simulates a package that blocks its process
         if self._turn_s:
-            time.sleep(self._turn_s)  # noqa: ASYNC251 - as one does that computes, without taking a processor
+            time.sleep(self._turn_s)  # noqa: ASYNC251 - simulates a package that computes, without using a processor
         if self._rounds >= ROUNDS:
             return Score(1.0, success=True, why="over")
         return Continue((Message("user", reply),))
@@ -67,7 +67,7 @@ class EchoEpisode:
 
 
 class Echo:
-    """Implements `Environment`; runs apart where it is registered to."""
+    """The echo environment; implements `Environment` and runs apart if it is registered to."""
 
     def __init__(self, *, runs_apart: bool, name: str = "bench:echo", turn_s: float = 0.0) -> None:
         self._turn_s = turn_s
@@ -82,11 +82,11 @@ class Echo:
 
     @property
     def spec(self) -> EnvironmentSpec:
-        """What is known of it without running it."""
+        """The environment's description."""
         return self._spec
 
     async def open(self, index: int, seed: int) -> EchoEpisode:
-        """Begin to echo."""
+        """Begin an episode."""
         del index, seed
         return EchoEpisode(self._turn_s)
 
@@ -99,14 +99,14 @@ class Echo:
 
 
 def echo_apart() -> Echo:
-    """Return the echo that runs in a process of its own."""
+    """Return the echo that runs in its own process."""
     return Echo(runs_apart=True)
 
 
 TURN_S: Final = 0.05
-"""Of an environment that takes the time of its process, as one that computes."""
+"""Duration of a turn that keeps its process busy, as if it computed."""
 
 
 def busy_apart() -> Echo:
-    """Return the echo whose turns keep a process of its own busy for `TURN_S`."""
+    """Return the echo whose turns keep its own process busy for `TURN_S`."""
     return Echo(runs_apart=True, name="bench:busy", turn_s=TURN_S)

@@ -1,4 +1,4 @@
-"""A large sample store, made at once: many models in many environments over some weeks, a part for each day."""
+"""A large generated sample store: many models in many environments over some weeks, with a part for each day."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ANSWERS: Final = 2_000
 
 @dataclass(frozen=True, slots=True)
 class LargeStore:
-    """How much is in it. Some samples fail, and models differ in what they can."""
+    """Size of the store. Some samples fail, and models differ in skill."""
 
     samples: int
     models: int
@@ -28,12 +28,12 @@ class LargeStore:
     days: int
 
     async def write(self, store: SampleStore, seed: int = 0) -> None:
-        """Write it: each day is a batch, with a part for each environment, as compaction leaves a store."""
+        """Write the store: each day is a batch with a part for each environment, like a store after compaction."""
         for day in range(self.days):
             await store.put_batch(f"day-{day:04d}", list(self.day(day, seed)))
 
     def day(self, day: int, seed: int = 0) -> Iterator[Sample]:
-        """Yield the samples of one day, by time."""
+        """Yield the samples of one day, ordered by time."""
         first, end = (self.samples * number // self.days for number in (day, day + 1))
         rows, random = end - first, np.random.default_rng([seed, day])
         answers = [" ".join(words) for words in random.choice(_WORDS, (_ANSWERS, 60))]

@@ -1,4 +1,4 @@
-"""How a provider counts per minute: a bucket for each unit, as simulated providers keep them and tell of them."""
+"""Limits per minute of a simulated provider: a token bucket for each unit, and the headers that report it."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from headgate.core.rates import RATE_UNITS, RateLimits
 class MinuteBuckets:
     """Buckets that hold a minute's worth and refill evenly. Pure; owned by one simulated provider.
 
-    A request is refused when a bucket does not hold it and its prompt; what it answers is counted when it is known, and
-    may overdraw. So Anthropic and OpenAI describe their limits.
+    A request is refused if a bucket has no room for it and its prompt; the answer is counted once it is known, and may
+    overdraw the bucket. Anthropic and OpenAI describe their limits like this.
 
     Attributes:
-        limits: in force; may be replaced at any time.
+        limits: limits in force; may be replaced at any time.
     """
 
     def __init__(self, limits: RateLimits, now: float) -> None:
@@ -21,34 +21,34 @@ class MinuteBuckets:
         self._at = now
 
     def change(self, limits: RateLimits, now: float) -> None:
-        """Have other limits from now on; what a bucket cannot hold any more is lost."""
+        """Replace the limits from now on; content beyond a bucket's new capacity is lost."""
         self._refill(now)
         self.limits = limits
         self._refill(now)
 
     def take(self, prompt_tokens: int, now: float) -> int | None:
-        """Take a request and its prompt; return the unit that has no room for it, None when it is let in."""
+        """Take a request and its prompt; return the unit that has no room for it, or None if it is admitted."""
         self._refill(now)
         need = (1, prompt_tokens, 1, prompt_tokens)
         for unit, (limit, level) in enumerate(zip(self.limits, self._levels, strict=True)):
-            # A prompt larger than a minute's tokens never fits: it is let in by a full bucket, as nothing else could.
+            # A prompt larger than a minute's tokens never fits: a full bucket admits it, or it would never be admitted.
             if limit is not None and level < min(need[unit], limit):
                 return unit
         self._spend((1, prompt_tokens, 0, prompt_tokens))
         return None
 
     def answered(self, completion_tokens: int, now: float) -> None:
-        """Count what was answered."""
+        """Count the tokens of an answer."""
         self._refill(now)
         self._spend((0, 0, completion_tokens, completion_tokens))
 
     def left(self, now: float) -> list[float | None]:
-        """Return what each bucket holds; None where nothing is limited."""
+        """Return the content of each bucket; None for units without a limit."""
         self._refill(now)
         return [None if limit is None else level for limit, level in zip(self.limits, self._levels, strict=True)]
 
     def headers(self, now: float) -> dict[str, str]:
-        """Return what an answer tells of the limits, in the form that OpenAI and those who follow it use."""
+        """Return the headers with which an answer reports the limits, as OpenAI and compatible providers do."""
         told: dict[str, str] = {}
         for name, limit, left in zip(RATE_UNITS, self.limits, self.left(now), strict=True):
             if limit is not None and left is not None:
@@ -59,7 +59,7 @@ class MinuteBuckets:
         return told
 
     def wait_s(self, unit: int, prompt_tokens: int, now: float) -> float:
-        """Return when a unit has room for a request."""
+        """Return the seconds until a unit has room for a request."""
         limit, left = self.limits[unit], self.left(now)[unit]
         if limit is None or left is None:
             return 0.0

@@ -1,4 +1,4 @@
-"""The report of benchmarks as one HTML page that needs nothing else."""
+"""The benchmark report as one self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 
 def bench_page(artifacts: Sequence[Mapping[str, Any]]) -> str:
-    """Return the page about `artifacts`: every bar, the ratios, the figures, and what they were measured on."""
+    """Return the page about `artifacts`: all bars, ratios and figures, and the machine they were measured on."""
     sections = [
         dict(artifact) | {"svgs": [(title, Markup(svg)) for title, svg in bench_figures([artifact]).values()]}  # noqa: S704 - drawn by us
         for artifact in artifacts
@@ -27,7 +27,7 @@ def bench_figures(artifacts: Sequence[Mapping[str, Any]]) -> dict[str, tuple[str
     from headgate_bench.charts import chart_svg  # noqa: PLC0415 - matplotlib takes a second to import
 
     return {
-        # The scenario's own name is its anchor; a number keeps the ids of its figures apart.
+        # The scenario's name is its anchor; a number makes the ids of its figures distinct.
         f"{artifact['scenario']}-{number}.svg": (chart["title"], chart_svg(chart, f"{artifact['scenario']}-{number}"))
         for artifact in artifacts
         for number, chart in enumerate(artifact["charts"])
@@ -35,7 +35,7 @@ def bench_figures(artifacts: Sequence[Mapping[str, Any]]) -> dict[str, tuple[str
 
 
 def number(value: object) -> str:
-    """Return a figure with four significant digits, in plain notation; texts as they are."""
+    """Return a figure with four significant digits in plain notation; texts are unchanged."""
     if not isinstance(value, int | float) or isinstance(value, bool):
         return str(value)
     if value == 0 or abs(value) >= 1_000:
@@ -44,12 +44,12 @@ def number(value: object) -> str:
 
 
 def percent(value: float | None) -> str:
-    """Return a share as a percentage; a dash where there is none."""
+    """Return a share as a percentage, or a dash for None."""
     return "–" if value is None else f"{100 * value:.1f}"
 
 
 def moment(seconds: float) -> str:
-    """Return a time of the epoch as UTC."""
+    """Return a time in seconds since the epoch as UTC text."""
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M} UTC"
 
 

@@ -1,4 +1,4 @@
-"""What orchestration costs: a window as a flow run, requests under slots, and what others would pay for the same."""
+"""The cost of orchestration: a window as a flow run, requests under leased slots, and alternatives to these."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _NO_CALLS: Final = ("GET /api/health",)
 
 _BLOCK: Final = "bench"
 _ENDPOINT: Final = "bench.invalid"
-"""Bounds the requests that are admitted and never sent."""
+"""Endpoint of the limit for requests that are admitted but never sent."""
 
 _MANY: Final = 1_000
 _LASTING_S: Final = 0.05
@@ -53,11 +53,11 @@ class WindowCost:
     """A window of sampling, once as a flow run and once without Prefect.
 
     Attributes:
-        wall_s: from the call of the flow to its return.
-        plain_s: of the same window as a campaign that knows no Prefect.
-        samples: accepted in the flow run.
-        batches: stored by it.
-        calls: of the Prefect API, by method and route.
+        wall_s: time from the call of the flow to its return.
+        plain_s: time of the same window as a campaign without Prefect.
+        samples: samples accepted in the flow run.
+        batches: batches that it stored.
+        calls: calls of the Prefect API, by method and route.
     """
 
     wall_s: float
@@ -68,18 +68,18 @@ class WindowCost:
 
     @property
     def more_s(self) -> float:
-        """Time that the window took longer as a flow run."""
+        """Additional time of the window as a flow run."""
         return self.wall_s - self.plain_s
 
 
 @dataclass(frozen=True, slots=True)
 class RequestCost:
-    """Requests that were admitted, by whatever means.
+    """The cost of admitting requests by some means.
 
     Attributes:
-        requests: how many.
-        seconds: that they took together.
-        calls: of the Prefect API meanwhile.
+        requests: number of requests.
+        seconds: time that they took together.
+        calls: calls of the Prefect API during that time.
     """
 
     requests: int
@@ -88,7 +88,7 @@ class RequestCost:
 
 
 class CostMeter:
-    """A Prefect server of its own and the measurements that are made on it. Owned by `cost_meter`."""
+    """Measurements on a private Prefect server. Owned by `cost_meter`."""
 
     def __init__(self, server: PrivateServer) -> None:
         self._server = server
@@ -105,7 +105,7 @@ class CostMeter:
             """Sample for one window."""
             return await run_sampling(order, "bench", duration_s=duration_s)
 
-        plain_s = await _plain_s(settings, duration_s)  # first: what it imports belongs to the start of a process
+        plain_s = await _plain_s(settings, duration_s)  # first, so that it pays for the imports of the process's start
         self._log.calls()
         before = time.perf_counter()
         counts = await window()
@@ -115,7 +115,7 @@ class CostMeter:
         return WindowCost(wall_s, plain_s, counts["samples"], batches, dict(calls))
 
     async def slots(self, requests: int, slots: int) -> RequestCost:
-        """Admit requests under leased slots, once the slots are there, and return what they cost."""
+        """Admit requests under leased slots, once all slots are leased, and return their cost."""
         entry = EndpointLimit(endpoint=_ENDPOINT, slots=slots)
         await AdmissionLimits(limits=[entry]).asave(_BLOCK, overwrite=True)
         broker = await slots_for(_BLOCK)
@@ -144,7 +144,7 @@ class CostMeter:
 
             while held[0] < slots:
                 await asyncio.gather(*(lasting_request() for _ in range(2 * slots)))
-            # The register of holders lags behind by seconds; what it costs to grow is not what requests cost.
+            # The register of holders lags behind by seconds; leasing more slots must not count as a cost of requests.
             await asyncio.sleep(_SETTLED_S)
             return await self._timed(requests, request, at_once=10 * slots)
 
@@ -183,12 +183,12 @@ class CostMeter:
         for start in range(0, requests, at_once):
             await asyncio.gather(*(request() for _ in range(min(at_once, requests - start))))
         seconds = time.perf_counter() - before
-        # What clients send behind one's back (task runs are told by events) is not waited for: it counts as nothing.
+        # Calls that clients make in the background (task runs are reported by events) are not awaited: they count as 0.
         return RequestCost(requests, seconds, sum(self._log.calls().values()))
 
 
 async def _plain_s(settings: Mapping[str, Any], duration_s: float) -> float:
-    """Return how long a window takes as a campaign of its own, in a store and a journal of its own."""
+    """Return how long a window takes as a plain campaign, with its own store and journal."""
     apart = {name: f"{settings[name]}-plain" for name in ("store", "journal")}
     plain = settings_of(SamplingOrder(environments=("affine:sat",), settings={**settings, **apart}))
     before = time.perf_counter()
@@ -198,7 +198,7 @@ async def _plain_s(settings: Mapping[str, Any], duration_s: float) -> float:
 
 @asynccontextmanager
 async def cost_meter(folder: Path) -> AsyncIterator[CostMeter]:
-    """Give a meter on a Prefect server of its own.
+    """Yield a meter on a private Prefect server.
 
     Raises:
         OrchestratorUnreachableError: if the server does not come up.
@@ -206,7 +206,7 @@ async def cost_meter(folder: Path) -> AsyncIterator[CostMeter]:
     async with private_server(folder, log_requests=True) as server:
         with server.as_client():
             yield CostMeter(server)
-            # Prefect's threads send what they hold while there is a server; without one they try for minutes.
+            # Flush Prefect's threads while the server is up; without one they retry for minutes.
             await APILogHandler.aflush()
             await asyncio.to_thread(EventsWorker.drain_all, timeout=5)
 

@@ -1,4 +1,4 @@
-"""A simulated provider in a process of its own, and what it counted."""
+"""A simulated provider in its own process, and its counters."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _STOP_S: Final = 10.0
 
 
 class ProviderFailedError(HeadgateError):
-    """The simulated provider of a benchmark did not start, or is gone."""
+    """The simulated provider of a benchmark did not start, or has exited."""
 
     code = "bench_provider_failed"
     next_step = "Run the benchmark again; with --verbose the provider's own messages are shown."
@@ -27,7 +27,7 @@ class ProviderFailedError(HeadgateError):
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """What the provider did between a reset and a reading of its figures."""
+    """What the provider did between a reset and a reading of its counters."""
 
     seconds: float  # length of the window
     busy_slot_s: float  # integral of busy slots over it
@@ -45,7 +45,7 @@ class Provider:
         self._session = session
 
     async def reset(self) -> None:
-        """Begin a window."""
+        """Start a window."""
         async with self._session.post(f"{self._stats}/reset") as response:
             response.raise_for_status()
 
@@ -74,7 +74,7 @@ class Provider:
 
 @asynccontextmanager
 async def provider(plan: SimulationPlan) -> AsyncIterator[Provider]:
-    """Give a provider that runs in another process, and stop it in the end.
+    """Yield a provider that runs in another process; it stops when the context ends.
 
     Raises:
         ProviderFailedError: if it does not start.
@@ -85,7 +85,7 @@ async def provider(plan: SimulationPlan) -> AsyncIterator[Provider]:
 
 @asynccontextmanager
 async def served_apart(module: str, *arguments: str, says: str = "") -> AsyncIterator[tuple[str, int]]:
-    """Run a module in a process of its own; give what it prints after `says` when it listens, and its process id.
+    """Run a module in its own process; yield its process id and the text that it prints after `says` once it listens.
 
     Raises:
         ProviderFailedError: if it does not start.
@@ -119,7 +119,7 @@ async def served_apart(module: str, *arguments: str, says: str = "") -> AsyncIte
 
 
 async def _serve(plan: SimulationPlan) -> None:
-    """Serve until terminated, or standard input ends, as it does however the process that started this one ends."""
+    """Serve until terminated, or until standard input ends: it does when the parent process ends in any way."""
     async with serve(simulation=plan) as endpoint:
         print(endpoint.url, flush=True)
         await asyncio.to_thread(sys.stdin.read)

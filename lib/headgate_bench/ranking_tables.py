@@ -1,4 +1,4 @@
-"""Tables of models × tasks, drawn or recorded, and the rules that rank models by a part of one."""
+"""Tables of models × tasks, drawn or recorded, and rules that rank models by a part of a table."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ _FAQ_ACTIVE: Final = 0.5
 _FAQ_UNIFORM: Final = 0.1
 
 _LOOK_ROWS: Final = 16
-"""That a model takes at its plain rate between two looks at what the ranking needs."""
+"""Rows that a model takes at its plain rate between two checks of what the ranking needs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """What a full run would find.
+    """The result of a full run.
 
     Attributes:
         scores: models × rows, in the order in which rows are taken.
-        tokens: likewise; what each cell costs.
-        known: how many of the models, the first ones, were run before, at no cost.
+        tokens: cost of each cell, likewise models × rows.
+        known: number of models, the first ones, that were run earlier, at no cost.
     """
 
     scores: Floats
@@ -49,25 +49,25 @@ class Table:
 
     @property
     def compared(self) -> int:
-        """How many pairs of models have one that was not run before."""
+        """Number of pairs of models in which at least one was not run earlier."""
         models = len(self.scores)
         return (models * (models - 1) - self.known * (self.known - 1)) // 2
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """How the tables of a setting are drawn: an item response model of two parameters, and what is special.
+    """How the tables of a setting are drawn: by a two-parameter item response model, with one special feature.
 
     Attributes:
-        name: for tables.
-        models: in each table.
-        rows: tasks that each model has in a full run.
+        name: name in reports.
+        models: models in each table.
+        rows: tasks per model in a full run.
         spread: standard deviation of the models' abilities; that of the tasks' difficulties is 1.5.
-        slope: of a typical task.
-        known: models that were run before.
-        special: `clusters` of tasks that share a difficulty and suit models differently, an `outlier` that is good at
-            what others are bad at, scores that are `graded`, a model that is `changing` while it is sampled.
-        holds: whether what the guarantee rests on holds.
+        slope: slope of a typical task.
+        known: models that were run earlier.
+        special: `clusters` of tasks that share a difficulty and suit models differently, an `outlier` model that is
+            good where others are bad, `graded` scores, or a model that is `changing` while it is sampled.
+        holds: whether the assumptions of the guarantee hold.
     """
 
     name: str
@@ -90,7 +90,7 @@ class Setting:
             ability = ability + rng.normal(0.0, 0.5, (self.models, 20))[:, cluster]
         shift = np.zeros((self.models, count))
         if self.special == "outlier":
-            shift[-1] = 2.0 * difficulty  # it solves what the others do not
+            shift[-1] = 2.0 * difficulty  # it solves the tasks that the others do not
         if self.special == "changing":
             shift[-1] = np.linspace(-0.3, 0.3, count)
         chances = 1.0 / (1.0 + np.exp(-slope * (ability + shift - difficulty)))
@@ -102,9 +102,10 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """Tables of real tasks: eight models of graded strength, each of which plays a task as one of the baselines does.
+    """Tables of real tasks: eight models of graded strength, each of which plays a task like one of the baselines.
 
-    A model of strength *s* plays a task as the solver with *s*², as the random one with (1 - *s*)², else as the greedy.
+    A model of strength *s* plays a task like the solver with probability *s*², like the random one with (1 - *s*)²,
+    else like the greedy one.
 
     Attributes:
         scores: baselines (random, greedy, solver) × environments × tasks.
@@ -117,7 +118,7 @@ class Played:
 
     @classmethod
     async def of(cls, names: Sequence[str], tasks: int) -> Self:
-        """Play the first so many tasks of each environment by both baselines."""
+        """Play the first `tasks` tasks of each environment with all baselines."""
         found = [environment(name) for name in names]
         return cls(
             np.array(
@@ -132,7 +133,7 @@ class Played:
         )
 
     def table(self, rng: np.random.Generator, rows: float = 1.0) -> Table:
-        """Draw models and the order of the tasks; a row is one of each environment."""
+        """Draw models and the order of the tasks; a row is one task of each environment."""
         _, environments, tasks = self.scores.shape
         skill = rng.uniform(0.1, 0.9, (8, 1, 1))
         chosen = rng.binomial(len(_KINDS) - 1, skill, (8, environments, tasks))
@@ -143,11 +144,11 @@ class Played:
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """What real language models made of real tasks, as `scripts/ranking_table.py` sampled them.
+    """Scores of real language models on real tasks, as sampled by `scripts/ranking_table.py`.
 
     Attributes:
         scores: models × environments × tasks.
-        tokens: likewise, of prompts and answers.
+        tokens: tokens of prompts and answers, likewise models × environments × tasks.
     """
 
     scores: Floats
@@ -158,7 +159,7 @@ class Recorded:
 
     @classmethod
     def read(cls) -> Self:
-        """Read the table that comes with the benchmarks: every model has every task once."""
+        """Read the table that is built into the benchmarks: it has every task once for every model."""
         axes = ("model", "environment", "task")
         frame = pl.read_parquet(_RECORDED).sort(axes)
         shape = [frame[axis].n_unique() for axis in axes]
@@ -166,7 +167,7 @@ class Recorded:
         return cls(scores, tokens)
 
     def table(self, rng: np.random.Generator, rows: float = 1.0) -> Table:
-        """Draw the order of the tasks, all else is as it was; a row is one of each environment."""
+        """Draw the order of the tasks only; a row is one task of each environment."""
         tasks = self.scores.shape[2]
         order = rng.permutation(tasks)[: max(8, round(tasks * rows))]
         return Table(self.scores.mean(axis=1)[:, order], self.tokens.sum(axis=1)[:, order])
@@ -197,14 +198,14 @@ SETTINGS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
-    """What a rule made of a table.
+    """The result of a rule on a table.
 
     Attributes:
-        share: tokens, of those of a full run.
+        share: tokens spent, as a share of those of a full run.
         wrong: pairs whose verdict the full table contradicts.
-        pairs: that were decided.
-        cells: that were taken of each model.
-        held: intervals that hold the difference on all tasks; None for rules that state none.
+        pairs: decided pairs.
+        cells: cells taken per model.
+        held: intervals that contain the difference over all tasks; None for rules without intervals.
     """
 
     share: float
@@ -217,26 +218,26 @@ class Ranked:
 Kind = Setting | Played | Recorded
 
 Rule = Callable[[Table, float, NDArray[np.int64]], Ranked]
-"""Given a table, the indifference, and how many cells of each model the first rule took."""
+"""Takes a table, the indifference, and the number of cells per model that the first rule took."""
 
 
 def sequential(table: Table, indifference: float, _: NDArray[np.int64]) -> Ranked:
-    """Rank by `headgate.statistics.PairwiseRanking`, four rows of each open model at once."""
+    """Rank with `headgate.statistics.PairwiseRanking`, four rows of each open model at a time."""
     return _sequential(table, indifference, table.known)
 
 
 def strict(table: Table, indifference: float, _: NDArray[np.int64]) -> Ranked:
-    """Rank likewise until every two models are told apart or shown to be alike."""
+    """Rank likewise until all pairs of models are either told apart or shown to be alike."""
     return _sequential(table, indifference, table.known, is_strict=True)
 
 
 def told_the_truth(table: Table, indifference: float, _: NDArray[np.int64]) -> Ranked:
-    """Decide strictly, knowing how far apart models are and asking for evidence of one pair alone: a bound.
+    """Return a bound: strict decisions by a rule that knows all differences and needs evidence for single pairs only.
 
-    A test of level α that is right in the end takes rows until they tell the truth from the nearest limit that the
-    verdict denies by log(1/α), on average (Wald 1945); of a finite table a sample tells n / (1 - n/rows) times what one
-    row does. Models that are known predict with the fit of the full table. Not to be done: nobody knows these, and
-    verdicts on many pairs need more.
+    On average, a test of level α that decides correctly needs rows with log(1/α) of evidence for the truth against the
+    nearest limit that the verdict rules out (Wald 1945); n rows of a finite table give n / (1 - n/rows) times the
+    evidence of one. Known models predict with the fit of the full table. No real rule can reach this: the differences
+    are unknown, and verdicts on many pairs need more evidence.
     """
     models, rows = table.scores.shape
     means, needed = table.scores.mean(axis=1), np.zeros(models)
@@ -253,7 +254,7 @@ def told_the_truth(table: Table, indifference: float, _: NDArray[np.int64]) -> R
 
 
 def _predicted(table: Table) -> Floats:
-    """Return what known models say of all others, as well as a line and two factors of them can; 0 without any."""
+    """Return the best prediction of all scores from known models, by their mean and two factors; 0 without any."""
     if not table.known:
         return np.zeros_like(table.scores)
     known = table.scores[: table.known]
@@ -265,7 +266,7 @@ def _predicted(table: Table) -> Floats:
 
 
 def without_predictions(table: Table, indifference: float, _: NDArray[np.int64]) -> Ranked:
-    """Rank likewise, but let known models predict nothing: their scores come to light row by row."""
+    """Rank likewise, but without predictions from known models: their scores are revealed row by row."""
     return _sequential(table, indifference, 0)
 
 
@@ -292,14 +293,14 @@ def _sequential(table: Table, indifference: float, known: int, *, is_strict: boo
 
 
 def tokens_by_rates(table: Table, indifference: float, *, uniform: float) -> list[float]:
-    """Return the tokens after which one pair was ranked, two pairs, and so on, as days of samples come by rates.
+    """Return the tokens spent when one pair was ranked, two pairs, and so on, with samples that arrive by rates.
 
-    The rows are the first of an endless source. Sampling ends with the rows of the table, or when every pair is ranked.
+    The rows are the start of an endless source. Sampling ends with the table's rows, or when every pair is ranked.
 
     Args:
-        table: without known models.
-        indifference: of the verdicts.
-        uniform: `allocation_uniform`, as `allocation: ranking` shares samples; 1 gives all models their plain rates.
+        table: a table without known models.
+        indifference: indifference of the verdicts.
+        uniform: `allocation_uniform` of `allocation: ranking`; with 1, all models get their plain rates.
     """
     models, rows = table.scores.shape
     ranking = PairwiseRanking(np.full((models, rows), np.nan), indifference, is_endless=True)
@@ -335,7 +336,7 @@ def uniform(table: Table, _: float, __: NDArray[np.int64]) -> Ranked:
 
 
 def half_width(table: Table, indifference: float, _: NDArray[np.int64]) -> Ranked:
-    """Stop each model when its mean is known to within `indifference`, as `target_half_width` does."""
+    """Stop each model when its mean is known to within `indifference`, like `target_half_width`."""
     cells = np.zeros(len(table.scores), dtype=np.int64)
     for model, scores in enumerate(table.scores):
         known = ConfidenceSequence()
@@ -348,7 +349,7 @@ def half_width(table: Table, indifference: float, _: NDArray[np.int64]) -> Ranke
 
 
 def successive_elimination(table: Table, indifference: float, _: NDArray[np.int64]) -> Ranked:
-    """Stop each model when its interval meets no other's, or is narrow (Even-Dar et al. 2006, Heckel et al. 2019)."""
+    """Stop each model when its interval overlaps no other or is narrow (Even-Dar et al. 2006, Heckel et al. 2019)."""
     models, rows = table.scores.shape
     cells, means = np.zeros(models, dtype=np.int64), np.zeros(models)
     active, totals = np.ones(models, dtype=np.bool_), np.zeros(models)
@@ -366,7 +367,7 @@ def successive_elimination(table: Table, indifference: float, _: NDArray[np.int6
 
 
 def ucb_e(table: Table, indifference: float, taken: NDArray[np.int64]) -> Ranked:
-    """Spend as many cells as the first rule on what may be the best model (Audibert and Bubeck 2010, with a = 1)."""
+    """Spend as many cells as the first rule on the candidates for the best model (Audibert and Bubeck 2010, a = 1)."""
     models, rows = table.scores.shape
     cells, totals = np.ones(models, dtype=np.int64), table.scores[:, 0].copy()
     for _ in range(int(taken.sum()) - models):
@@ -380,10 +381,10 @@ def ucb_e(table: Table, indifference: float, taken: NDArray[np.int64]) -> Ranked
 def faq(table: Table, indifference: float, taken: NDArray[np.int64]) -> Ranked:
     """Estimate each new model from as many tasks as the first rule took, chosen actively (FAQ, Wu et al. 2026).
 
-    The published rule: tasks are drawn with replacement, by a mixture of their predicted standard deviation and of how
-    much they tell of the model's factors, tempered and mixed with a uniform share; the estimate is the mean of AIPW
-    terms. Factors are those of the known models' scores. Its settings, which the paper tunes for each budget, are
-    in the middle of its grid. It has no rule to stop. A task that is drawn again costs nothing.
+    The published rule: tasks are drawn with replacement, by a mixture of their predicted standard deviation and their
+    information about the model's factors, tempered and mixed with a uniform share; the estimate is the mean of AIPW
+    terms. The factors are those of the known models' scores. Its settings, which the paper tunes for each budget, are
+    in the middle of its grid. It has no stopping rule. A task that is drawn again costs nothing.
     """
     rows, full = table.scores.shape[1], table.scores.mean(axis=1)
     items, start, spread = _factors(table.scores[: table.known])
@@ -413,14 +414,14 @@ def faq(table: Table, indifference: float, taken: NDArray[np.int64]) -> Ranked:
 
 
 def _components(scores: Floats, mean: Floats) -> Floats:
-    """Return two principal components of what models score beyond the mean of a row and their own, of size 1 a row."""
+    """Return the two main principal components of the scores less row means and model means, scaled to 1 per row."""
     beyond = scores - mean
     parts = np.linalg.svd(beyond - beyond.mean(axis=1, keepdims=True), full_matrices=False)[2][:2]
     return np.asarray(parts * math.sqrt(mean.size), dtype=np.float64)
 
 
 def _factors(scores: Floats) -> tuple[Floats, Floats, Floats]:
-    """Return rows × factors, and mean and covariance of what known models make of them, in logits."""
+    """Return rows × factors, and the mean and covariance of the known models' coefficients, in logits."""
     models, _ = scores.shape
     mean = np.clip(scores.mean(axis=0), 0.5 / models, 1.0 - 0.5 / models)
     items = np.column_stack([np.ones(mean.size), np.log(mean / (1.0 - mean)), *_components(scores, mean)])
@@ -434,7 +435,7 @@ def _factors(scores: Floats) -> tuple[Floats, Floats, Floats]:
 
 
 def _by_means(table: Table, indifference: float, cells: NDArray[np.int64]) -> Ranked:
-    """Return what the means of the first so many cells of each model say."""
+    """Return the verdicts by the mean of each model's first `cells` cells."""
     cells = cells.copy()
     cells[: table.known] = table.scores.shape[1]
     found = np.array([scores[: max(1, count)].mean() for scores, count in zip(table.scores, cells, strict=True)])
@@ -453,7 +454,7 @@ def _compared(found: Floats, table: Table, indifference: float, cells: NDArray[n
 
 
 def contradicts(full: float, verdict: Verdict, indifference: float) -> bool:
-    """Return whether a difference on all tasks, first less second, contradicts a verdict."""
+    """Return whether the difference over all tasks, first minus second, contradicts a verdict."""
     return {
         "better": full < -_ROUNDING,
         "worse": full > _ROUNDING,

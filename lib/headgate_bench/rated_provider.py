@@ -1,4 +1,4 @@
-"""A provider that counts tokens per minute, what is asked of it, and what it counts."""
+"""A simulated provider with limits per minute, the requests to it, and its counters."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from headgate.core.rates import UNLIMITED, ModelRates, RateLimits
 from headgate_bench.minute_buckets import MinuteBuckets
 
 REFUSAL_S: Final = 0.05
-"""Until a request is told that it is refused."""
+"""Time until a request is refused."""
 
 FIRST_PAUSE_S: Final = 3.0
 LONGEST_PAUSE_S: Final = 60.0
-"""Between two attempts of a request: doubled with each, half as much jitter."""
+"""Bound of the pause between two attempts: it doubles with each, with a jitter of 50 %."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,17 +33,17 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class RatedCase:
-    """A provider that counts per minute, and who asks it.
+    """A provider with limits per minute, and the requests to it.
 
     Attributes:
-        limits: in force from a time on, in order; the first from 0.
-        groups: who asks, at equal weights.
-        scarce: place of the unit that runs out in `RATE_UNITS`; groups are to share it evenly.
+        limits: pairs (time from which on they apply, limits), in order; the first applies from 0.
+        groups: groups of requests, with equal weights.
+        scarce: position in `RATE_UNITS` of the unit that runs out; groups should share it evenly.
         states: whether the roster states the first limits.
-        tells: whether answers tell of the limits in force; where nothing is stated either, only bare 429s show them.
-        seconds: simulated.
-        tokens_per_s: at which a reply is written.
-        first_s: until it begins.
+        tells: whether answers report the limits in force; without this and `states`, only bare 429s reveal them.
+        seconds: simulated time.
+        tokens_per_s: speed at which a reply is written.
+        first_s: time until a reply begins.
     """
 
     limits: tuple[tuple[float, RateLimits], ...]
@@ -76,7 +76,7 @@ def rated_case(name: str, seconds: float) -> RatedCase:
 
 @dataclass(slots=True, eq=False)
 class Asked:
-    """One request of the backlog: what it takes, and how often it was refused."""
+    """One request of the backlog: its tokens, and how often it was refused."""
 
     group: str
     prompt: int
@@ -86,24 +86,24 @@ class Asked:
 
     @property
     def units(self) -> tuple[int, int, int, int]:
-        """What it takes of each unit."""
+        """Its amount of each unit."""
         return (1, self.prompt, self.reply, self.prompt + self.reply)
 
 
 @dataclass(slots=True)
 class RatedRecord:
-    """What happened: tokens answered by group in each unit, attempts answered 429, requests begun and unfinished."""
+    """Counts: answers, attempts answered 429, requests begun and unfinished, and the scarce unit by group."""
 
     answered: int = 0
     refused: int = 0
     begun: int = 0
     unfinished: int = 0
     units: Counter[str] = field(default_factory=Counter)
-    """Of the scarce unit, by group."""
+    """Answered amount of the scarce unit, by group."""
 
     @property
     def goodput(self) -> int:
-        """Of the scarce unit, in all answers."""
+        """Amount of the scarce unit in all answers."""
         return sum(self.units.values())
 
     @property
@@ -113,22 +113,22 @@ class RatedRecord:
 
     @property
     def lost(self) -> int:
-        """Requests that were begun and neither answered nor still under way."""
+        """Requests that were begun but neither answered nor still in progress."""
         return self.begun - self.answered - self.unfinished
 
     @property
     def unfairness(self) -> float:
-        """The largest distance of a group from an even share, relative to it."""
+        """The largest deviation of a group from an even share, relative to that share."""
         even = self.goodput / max(1, len(self.units))
         return max((abs(amount / even - 1) for amount in self.units.values()), default=0.0) if even else 0.0
 
 
 class RatedProvider:
-    """Draws requests, lets them in or refuses them, answers, and counts. Pure; owned by one run.
+    """Draws requests, admits or refuses them, answers, and counts. Pure; owned by one run.
 
     Attributes:
-        buckets: what it counts by.
-        record: what has happened.
+        buckets: its buckets per unit.
+        record: its counts so far.
     """
 
     def __init__(self, case: RatedCase, seed: int) -> None:
@@ -148,13 +148,13 @@ class RatedProvider:
         return Asked(group, prompt, reply)
 
     def follow(self, now: float) -> None:
-        """Have the limits in force that are due."""
+        """Apply the changes of limits that are due."""
         while self._changes and self._changes[0][0] <= now:
             at, limits = self._changes.pop(0)
             self.buckets.change(limits, at)
 
     def take(self, request: Asked, now: float) -> float | None:
-        """Let a request in and return None; or return the seconds until there is room for it."""
+        """Admit a request and return None, or return the seconds until there is room for it."""
         unit = self.buckets.take(request.prompt, now)
         return None if unit is None else self.buckets.wait_s(unit, request.prompt, now)
 
@@ -174,7 +174,7 @@ class RatedProvider:
         self.record.refused += 1
 
     def headers(self, now: float) -> dict[str, str]:
-        """Return what an answer or a refusal tells of the limits."""
+        """Return the headers of an answer or a refusal that report the limits."""
         return self.buckets.headers(now) if self._case.tells else {}
 
 
@@ -184,5 +184,5 @@ def _length(mean: float, cv: float, rng: random.Random) -> int:
 
 
 def stated_rates(case: RatedCase) -> ModelRates:
-    """Return what a roster states of a case."""
+    """Return the limits that a roster states for a case."""
     return ModelRates(own=case.limits[0][1]) if case.states else UNLIMITED

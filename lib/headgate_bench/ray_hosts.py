@@ -1,4 +1,4 @@
-"""One run whose environments are played on nodes of a Ray cluster: what it costs, and how much of them it uses."""
+"""A run whose environments are played on the nodes of a Ray cluster: its cost, and the share of the nodes it uses."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ if TYPE_CHECKING:
 
 _NAME: Final = "bench:busy"
 _SETTLE_S: Final = 3.0
-"""From the start of the last host until turns are counted."""
+"""Time from the start of the last host until turns are counted."""
 
 _UP_S: Final = 180.0
 _SEATS: Final = 4
-"""Episodes at once per node."""
+"""Concurrent episodes per node."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What was measured with one number of nodes."""
+    """The measurement with one number of nodes."""
 
     nodes: int
     turns: int
@@ -61,7 +61,7 @@ class Reading:
 
 
 class _Meter:
-    """Waits for the hosts, counts for a while, and stops the run. A sink of its events, and who answers at once."""
+    """Waits for the hosts, counts for a while, and stops the run. A sink of its events, and an instant chat."""
 
     def __init__(self, parameters: ScaleoutParameters, nodes: int) -> None:
         self._parameters = parameters
@@ -73,14 +73,14 @@ class _Meter:
 
     @property
     def handlers(self) -> Mapping[type[Event], Handler]:
-        """The one event that matters."""
+        """The handler of the only relevant event."""
         return {EnvironmentHostStarted: self._host_started}
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Free nothing."""
 
     def chat(self, model: Model, task: Task, emit: Emit, *, trace_id: str = "") -> Chat:  # noqa: ARG002
-        """Return what answers an episode."""
+        """Return the chat of an episode."""
 
         async def said(messages: Sequence[Message]) -> ChatReply:  # noqa: ARG001
             self._answers += 1
@@ -94,7 +94,7 @@ class _Meter:
             self._are_up.set()
 
     async def measured(self) -> Reading:
-        """Return what was done while all hosts were up."""
+        """Return the measurement while all hosts are up."""
         try:
             async with asyncio.timeout(_UP_S):
                 await self._are_up.wait()
@@ -108,7 +108,7 @@ class _Meter:
 
 
 def hosts_measured(parameters: ScaleoutParameters, bench: Bench) -> Outcome:
-    """Return what a run costs and what it leaves unused, by number of nodes, and beside a batch pipeline."""
+    """Return the cost of a run and its use of the nodes, by number of nodes, and next to a batch pipeline."""
     cases = [(nodes, False) for nodes in parameters.nodes] + [(parameters.beside, True)]
     readings = []
     for number, (nodes, has_pipeline) in enumerate(cases):
@@ -186,7 +186,7 @@ def _measured(parameters: ScaleoutParameters, nodes: int, bench: Bench, *, has_p
 
 @contextlib.contextmanager
 def _running(command: Sequence[str], output: IO[str]) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a command beside."""
+    """Run a command in the background."""
     with subprocess.Popen(command, stdout=output, stderr=subprocess.DEVNULL) as process:  # noqa: S603 - fixed words
         try:
             yield process
@@ -195,15 +195,15 @@ def _running(command: Sequence[str], output: IO[str]) -> Iterator[subprocess.Pop
 
 
 def _until_begun(batches: Path, pipeline: subprocess.Popen[bytes]) -> None:
-    """Return when the pipeline has done a batch: one that only starts takes nothing from anybody.
+    """Return once the pipeline has finished a batch: while it only starts, it takes no resources.
 
     Raises:
-        RuntimeError: if it does not begin.
+        RuntimeError: if it does not start.
     """
     began = time.monotonic()
     while not batches.stat().st_size:
         if pipeline.poll() is not None or time.monotonic() - began > _UP_S:
-            raise RuntimeError("the batch pipeline of Ray Data does not begin")
+            raise RuntimeError("the batch pipeline of Ray Data does not start")
         time.sleep(0.1)
 
 

@@ -24,12 +24,12 @@ from headgate_bench.definition import Bench, Outcome, Progress, Scenario, Size, 
 
 
 def scenario_names() -> tuple[str, ...]:
-    """Return the names of all scenarios, sorted; imports none of them."""
+    """Return the names of all scenarios, sorted, without importing them."""
     return tuple(sorted(module.name for module in pkgutil.iter_modules(scenarios.__path__)))
 
 
 def scenario_summary(name: str) -> str:
-    """Return what a scenario measures, in one line; imports nothing, since some stand on Ray and some on Prefect."""
+    """Return one line about what a scenario measures, without importing it: some need Ray, some Prefect."""
     source = Path(scenarios.__path__[0], f"{name}.py").read_text(encoding="utf-8")
     return (ast.get_docstring(ast.parse(source)) or "").removesuffix(".")
 
@@ -38,7 +38,7 @@ def scenario(name: str) -> Scenario[Any]:
     """Return a scenario.
 
     Raises:
-        InvalidInputError: if there is none of that name.
+        InvalidInputError: if there is no scenario of that name.
     """
     names = scenario_names()
     if name not in names:
@@ -52,7 +52,7 @@ def scenario(name: str) -> Scenario[Any]:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """A scenario that was run: the artifact that was written, and where."""
+    """A finished run of a scenario: its artifact, and the artifact's path."""
 
     artifact: Mapping[str, Any]
     path: Path
@@ -63,7 +63,7 @@ class Finished:
         return all(bar["met"] for bar in self.artifact["bars"])
 
     def document(self) -> dict[str, Any]:
-        """Return what `headgate bench --json` prints."""
+        """Return the document that `headgate bench --json` prints."""
         return {
             "scenario": self.artifact["scenario"],
             "bars": self.artifact["bars"],
@@ -83,13 +83,13 @@ def run_scenario(
     traces: Sequence[Path] = (),
     service_times: Path | None = None,
 ) -> Finished:
-    """Run a scenario and return what it found; its artifact is in `output`.
+    """Run a scenario and return its result; the artifact is written into `output`.
 
-    Working files lie below `output`, on the disk that is measured, and are deleted. `changes` are made to the size's
-    parameters, each `name=value`; `traces` and `service_times` are for scenarios that replay some.
+    Working files are below `output`, on the disk that is measured, and are deleted. `changes`, each `name=value`, apply
+    to the size's parameters; `traces` and `service_times` are for scenarios that replay traces.
 
     Raises:
-        InvalidInputError: if a change cannot be made, the folder cannot be used, or the scenario reads no traces.
+        InvalidInputError: if a change is not valid, the folder cannot be used, or the scenario reads no traces.
     """
     if (traces or service_times) and not scenario.reads_traces:
         raise InvalidInputError(
@@ -136,13 +136,13 @@ def run_scenario(
 
 
 def _input(path: Path) -> dict[str, Any]:
-    """Return what tells a file that was read from any other one."""
+    """Return name, size and hash of an input file, which identify it."""
     content = path.read_bytes()
     return {"name": path.name, "bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
 
 
 def _finite(sample: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a measurement with None where JSON has no number."""
+    """Return a measurement with None for values that JSON cannot express (NaN and infinities)."""
     return {
         name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in sample.items()
     }

@@ -1,4 +1,4 @@
-"""The test of `headgate.statistics.ScoreChange` on many models at once, each in one environment, for its replay."""
+"""The test of `headgate.statistics.ScoreChange`, vectorised over many models with one environment each, for replays."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _EDGES: Final = np.array(change.EDGES)
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """How the scores of drawn models come about.
+    """How the scores of simulated models are generated.
 
     Attributes:
-        name: for tables.
-        tasks: of the environment, which come in turn; 0 for tasks that never come back.
-        differs: how often a task that is solved, or is not, ends the other way; None for tasks of any difficulty.
-        noise: standard deviation of a graded score around the task's; 0 for scores of 0 and 1.
+        name: name in reports.
+        tasks: tasks of the environment, taken in turn; 0 for tasks that never repeat.
+        differs: probability that the result of a task differs from its usual one; None for tasks of any difficulty.
+        noise: standard deviation of a graded score around the task's mean; 0 for scores of 0 and 1.
     """
 
     name: str
@@ -46,7 +46,7 @@ KINDS: Final = (
 
 
 class Scores:
-    """The scores of drawn models, one for each at a time; their means are even between 0.1 and 0.95."""
+    """Scores of simulated models, one per model at a time; their means are uniform between 0.1 and 0.95."""
 
     def __init__(self, kind: Kind, models: int, seed: int) -> None:
         self._kind = kind
@@ -62,7 +62,7 @@ class Scores:
             self._chances = rng.beta(np.broadcast_to(means, shape), np.broadcast_to(1.0 - means, shape))
 
     def drop(self, points: float) -> None:
-        """Have every model score so much less from now on, in points of 1; successes become failures."""
+        """Lower the mean score of every model by `points` (of 1) from now on; successes become failures."""
         means = self._chances.mean(axis=0)
         self._chances *= np.maximum(0.0, 1.0 - points / means)
 
@@ -76,10 +76,10 @@ class Scores:
 
 
 class ManyScoreChanges:
-    """Follows many models; what it says of one is what `ScoreChange(1)` says of it, but for rounding."""
+    """Follows many models; for each it gives the same result as `ScoreChange(1)`, up to rounding."""
 
     def __init__(self, models: int, tasks: int, days: float) -> None:
-        """Prepare it for models with samples `days` apart."""
+        """Set up for models whose samples are `days` apart."""
         self._days = days
         self._tasks = tasks
         self._threshold = change.ScoreChange(1).threshold * len(change.DROPS)
@@ -95,11 +95,11 @@ class ManyScoreChanges:
 
     @property
     def spread(self) -> float:
-        """Root of the mean square of score less expectation."""
+        """Root mean square of score minus expectation."""
         return float(np.sqrt(self._squares / max(1.0, self._scores)))
 
     def add(self, number: int, scores: Floats) -> NDArray[np.bool_]:
-        """Take sample `number` of each model; return which of them raise an alarm. Those begin anew, knowing all."""
+        """Take sample `number` of each model; return which raise an alarm: their tests restart with their memory."""
         place = number % max(1, self._tasks)
         mean, seen, solved = self._sum / self._count, self._seen[place], self._solved[place]
         self._ways[:-1] = (solved + _PULLS * mean) / (seen + _PULLS)
@@ -108,9 +108,9 @@ class ManyScoreChanges:
         found = (self._weights * self._ways).sum(axis=0)
         group = np.searchsorted(_EDGES, found, side="right")
         alike, corrections = self._counts[group, self._each], self._corrections[group, self._each]
-        wanted = _bounded(found + corrections / (alike + change.PRIOR))
+        wanted = np.clip(found + corrections / (alike + change.PRIOR), 0.0, 1.0 - change.LEAST)
         wanted -= change.CAUTION * np.sqrt(wanted * (1.0 - wanted) / (alike + change.PRIOR))
-        np.maximum(wanted, change.LEAST, out=wanted)
+        np.maximum(wanted, 0.0, out=wanted)
         alarms = self._bet(number, (alike >= change.FEWEST_ALIKE) & (self._count >= change.FEWEST + 2), wanted, scores)
         self._squares += float(((scores - wanted) ** 2).sum())
         self._scores += scores.size
@@ -122,7 +122,7 @@ class ManyScoreChanges:
         return alarms
 
     def _staked(self, number: int) -> Floats:
-        """Return the days since the last bet on each model, none before the first."""
+        """Return the days since the last bet on each model; 0 before the first."""
         return np.where(self._last < 0, 0.0, np.minimum(self._days * (number - self._last), 1.0))
 
     def _bet(self, number: int, ready: NDArray[np.bool_], wanted: Floats, scores: Floats) -> NDArray[np.bool_]:

@@ -1,4 +1,4 @@
-"""One process of several that sample one campaign on one PostgreSQL journal: all want the same due times."""
+"""Several processes that sample one campaign on one PostgreSQL journal, all competing for the same due times."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _WITHIN_S: Final = 300.0
 
 @dataclass(frozen=True, slots=True)
 class Race:
-    """What every process does: each round is a due time of every model, opened and accepted `batch` at once."""
+    """The work of every process: each round is a due time of every model, opened and accepted in batches of `batch`."""
 
     models: int
     rounds: int
@@ -37,21 +37,21 @@ class Race:
 
     @property
     def dues(self) -> int:
-        """Due times in all."""
+        """Total number of due times."""
         return self.models * self.rounds
 
 
 @dataclass(frozen=True, slots=True)
 class Raced:
-    """What became of a race.
+    """The result of a race.
 
     Attributes:
-        wall_s: from the start that all waited for to the end of the last.
-        accepted: (model, sequence) of every sample that a process was told to be accepted.
-        stored: the same of every sample in a batch that was confirmed.
+        wall_s: time from the common start to the end of the last process.
+        accepted: (model, sequence) of every sample that was confirmed to a process as accepted.
+        stored: (model, sequence) of every sample in a confirmed batch.
         left: open tasks and spooled samples at the end.
-        cpu_s: of the processes within their calls, and of the server's processes that answer them.
-        waited_s: for which these could have worked, and had no processor.
+        cpu_s: CPU time of the processes during their calls, and of the server processes that answer them.
+        waited_s: time for which these processes were ready to run but had no processor.
     """
 
     processes: int
@@ -64,7 +64,7 @@ class Raced:
 
 
 def raced(url: str, race: Race, processes: int) -> Raced:
-    """Have so many processes sample a campaign together, on an empty database; raises what one of them does."""
+    """Let `processes` processes sample one campaign on an empty database; raises what any of them raises."""
     context = get_context("spawn")
     with context.Manager() as shared, ProcessPoolExecutor(processes, context) as racers:
         start = shared.Barrier(processes + 1)
@@ -83,7 +83,7 @@ _Numbers = list[tuple[str, int]]
 
 
 def _sampled(url: str, race: Race, begins_at: float, start: Barrier) -> tuple[_Numbers, _Numbers, float, float]:
-    """Take part in a race; return what was accepted and stored, and the times of `Raced`."""
+    """Take part in a race; return the accepted and stored samples, and the times of `Raced`."""
     accepted, stored = _Numbers(), _Numbers()
     with closing(Journal(PostgresAddress(url), CAMPAIGN)) as journal:
         with psycopg.connect(url) as asked:
@@ -98,7 +98,7 @@ def _sampled(url: str, race: Race, begins_at: float, start: Barrier) -> tuple[_N
                 stored.extend((one.model, one.sequence) for one in batch.samples)
 
         parts = [range(first, min(first + race.batch, race.models)) for first in range(0, race.models, race.batch)]
-        first = int(begins_at * len(parts))  # each begins with models of its own, and then finds some taken
+        first = int(begins_at * len(parts))  # each process starts with different models, and then finds some taken
         for turn in range(race.rounds):
             due_at = _EPOCH + _INTERVAL_S * turn
             for part in parts[first:] + parts[:first]:
@@ -117,11 +117,11 @@ def _sampled(url: str, race: Race, begins_at: float, start: Barrier) -> tuple[_N
 
 
 def _cpu_s(process: int) -> float:
-    """Return the CPU time of a process of this machine."""
+    """Return the CPU time of a process on this machine, in seconds."""
     fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _waited_s(process: int) -> float:
-    """Return for how long a process of this machine was ready to run while others had the processors."""
+    """Return for how many seconds a process on this machine was ready to run but waited for a processor."""
     return int(Path(f"/proc/{process}/schedstat").read_text().split()[1]) / 1e9

@@ -1,4 +1,4 @@
-"""What the door of the sample store costs on this machine: rows per second, and CPU time per sample."""
+"""The cost of writing to the sample store on this machine: rows per second, and CPU time per sample."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class StoreFigures:
     """Measured figures; rates are medians over the runs.
 
     Attributes:
-        frame_rows_per_s: samples to columns.
-        validated_rows_per_s: the pandera schema over the large frame.
-        stored_rows_per_s: validate, write Parquet and manifest, flushed to disk: one batch of all rows.
-        batch_environments: that it spans, each with a part of its own.
-        batch_ms: wall time to store one.
+        frame_rows_per_s: conversion of samples to columns.
+        validated_rows_per_s: validation of the large frame with the pandera schema.
+        stored_rows_per_s: validation and writing of Parquet and manifest, flushed to disk: one batch of all rows.
+        batch_environments: environments in a small batch, each with its own part.
+        batch_ms: wall time to store a small batch.
         batch_cpu_us_per_sample: CPU time of all threads, per sample of a small batch.
     """
 
@@ -39,7 +39,7 @@ class StoreFigures:
 def measure_store(
     *, rows: int = 200_000, batch_rows: int = 300, environments: int = 8, runs: int = 5, folder: Path | None = None
 ) -> StoreFigures:
-    """Return the figures, measured in a new folder below `folder` (the system's temporary one) and deleted after."""
+    """Return the figures, measured in a temporary folder below `folder` (default: the system's own)."""
     samples = example_samples(rows, environments)
     frame = frame_of(samples)
     with tempfile.TemporaryDirectory(dir=folder) as root:
@@ -68,7 +68,7 @@ def measure_store(
 def example_samples(
     rows: int, environments: int, *, models: int = 50, start_s: float = 1_767_225_600.0
 ) -> list[Sample]:
-    """Return made-up samples of the size that real ones have, the same on every call."""
+    """Return generated samples of realistic size, the same on every call."""
     return [_example(number, f"example:e{number % environments}", models, start_s) for number in range(rows)]
 
 

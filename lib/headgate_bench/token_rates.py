@@ -1,4 +1,4 @@
-"""Rules of admission by tokens per minute, in simulated time, each with a backlog that never ends."""
+"""Rules that admit requests by tokens per minute, in simulated time, each with an endless backlog."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ from headgate_bench.rated_provider import (
 _NAME: Final = ProviderModel("simulated", "model")
 _KEY: Final = RequestKey(_NAME)
 _FIRST_GUESS: Final = 512
-"""Tokens that are kept free for a reply before there was any."""
+"""Tokens reserved for a reply before the first one is known."""
 
 
 class Rule(Protocol):
-    """Says which request of the backlog is sent, and when."""
+    """Decides which request of the backlog is sent, and when."""
 
     def ask(self, request: Asked, now: float) -> None:
-        """Have a request wait for its turn."""
+        """Queue a request."""
         ...
 
     def due(self, now: float) -> list[Asked]:
@@ -55,16 +55,16 @@ class Rule(Protocol):
         ...
 
     def ended(self, request: Asked, kind: OutcomeKind, told: tuple[RateNote, ...], wait_s: float, now: float) -> None:
-        """Take the end of an attempt."""
+        """Handle the end of an attempt."""
         ...
 
     def next_at(self, now: float) -> float:
-        """Return when time alone lets something be sent."""
+        """Return the time at which requests become due without any other event."""
         ...
 
 
 class ControllerRule:
-    """Request admission: with limits per minute, or with nothing but a law of requests in flight."""
+    """Request admission: with limits per minute, or only with a law for requests in flight."""
 
     def __init__(self, make_law: Callable[[int], LimitLaw], most: int, rates: ModelRates, *, heeds: bool) -> None:
         self._controller = AdmissionController(make_law, learns_rates=heeds)
@@ -75,7 +75,7 @@ class ControllerRule:
         self._waiting: dict[Ticket, Asked] = {}
 
     def ask(self, request: Asked, now: float) -> None:
-        """Ask the controller, with the prompt estimated by a sixth and the reply by those before it."""
+        """Ask the controller, with the prompt's estimate off by a sixth, and the reply estimated from earlier ones."""
         tokens = (0, 0)
         if self._heeds:
             usual = self._replies.setdefault(request.group, RecentReplies()).usual
@@ -90,7 +90,7 @@ class ControllerRule:
             self._waiting[answer] = request
 
     def due(self, now: float) -> list[Asked]:
-        """Return whom the controller has let through."""
+        """Return the requests that the controller has admitted."""
         if self._controller.changes_at <= now:
             self._controller.tick(now)
         for effect in self._controller.effects.drain():
@@ -103,7 +103,7 @@ class ControllerRule:
         return due
 
     def ended(self, request: Asked, kind: OutcomeKind, told: tuple[RateNote, ...], wait_s: float, now: float) -> None:
-        """Give the lease back."""
+        """Release the lease."""
         assert request.lease is not None
         notes = told if self._heeds else ()
         if kind is OutcomeKind.SUCCESS:
@@ -118,30 +118,30 @@ class ControllerRule:
         request.lease = None
 
     def statuses(self, now: float) -> list[RequestStatus]:
-        """Return what the controller knows."""
+        """Return the controller's status of requests."""
         return self._controller.accounts.statuses(now)
 
     def learnt(self, name: ProviderModel, of: str, limit: int, now: float) -> None:
-        """Take over what other processes have learnt."""
+        """Take over a limit that another process has learnt."""
         self._controller.learnt(name, of, limit, now)
 
     def set_rate_share(self, provider: str, share: float, now: float) -> None:
-        """Have a part of what the roster states."""
+        """Use only a share of the limits that the roster states."""
         self._controller.set_rate_share(provider, share, now)
 
     def next_at(self, now: float) -> float:
-        """Return when the controller wants to know the time."""
+        """Return when the controller needs its next tick."""
         return max(now, self._controller.changes_at)
 
 
 class LiteLLMRule:
     """The rule of LiteLLM's usage-based routing (`lowest_tpm_rpm_v2` in its source), for one deployment.
 
-    Counters of each minute of the clock: a request counts when it is sent, its tokens in the minute in which its answer
-    comes, and nothing is reserved for a reply. While the counters are below the limits, and the prompt fits, anything
-    is sent. It is treated kindly here: it has a counter for each unit where LiteLLM has one for requests and one for
-    all tokens, and what does not fit waits for the next minute, in turns between groups, where LiteLLM fails it with
-    Retry-After 60. `most` requests run at once.
+    It counts per clock minute: a request counts when it is sent, its tokens in the minute in which its answer arrives,
+    and nothing is reserved for a reply. A request is sent if the counters are below the limits and its prompt fits. It
+    is treated favourably here: it has a counter for each unit, where LiteLLM has one for requests and one for all
+    tokens; a request that does not fit waits for the next minute, with groups taking turns, where LiteLLM fails it with
+    Retry-After 60. At most `most` requests run at once.
     """
 
     def __init__(self, case: RatedCase, most: int) -> None:
@@ -153,12 +153,12 @@ class LiteLLMRule:
         self._queues: dict[str, deque[Asked]] = {}
 
     def ask(self, request: Asked, now: float) -> None:
-        """Wait in the line of the group."""
+        """Append the request to the queue of its group."""
         del now
         self._queues.setdefault(request.group, deque()).append(request)
 
     def due(self, now: float) -> list[Asked]:
-        """Return all that the counters let through, in turns."""
+        """Return all requests that the counters allow, with groups taking turns."""
         if int(now // 60) != self._minute:
             self._minute, self._counts = int(now // 60), [0, 0, 0, 0]
         due: list[Asked] = []
@@ -179,7 +179,7 @@ class LiteLLMRule:
         return all(limit is None or count + wanted <= limit for limit, count, wanted in limits)
 
     def ended(self, request: Asked, kind: OutcomeKind, told: tuple[RateNote, ...], wait_s: float, now: float) -> None:
-        """Count the tokens of an answer in the minute in which it came."""
+        """Count the tokens of an answer in the minute in which it arrived."""
         del told, wait_s
         self._flying -= 1
         if kind is OutcomeKind.SUCCESS and int(now // 60) == self._minute:
@@ -193,7 +193,7 @@ class LiteLLMRule:
 
 
 class OracleRule:
-    """Knows the provider's buckets and every reply beforehand: nobody can. Groups take turns by what they had."""
+    """Knows the provider's buckets and all replies in advance, as no real rule can. Serves the group with the least."""
 
     def __init__(self, case: RatedCase, buckets: MinuteBuckets) -> None:
         self._case = case
@@ -203,12 +203,12 @@ class OracleRule:
         self._queues: dict[str, deque[Asked]] = {}
 
     def ask(self, request: Asked, now: float) -> None:
-        """Wait in the line of the group."""
+        """Append the request to the queue of its group."""
         del now
         self._queues.setdefault(request.group, deque()).append(request)
 
     def due(self, now: float) -> list[Asked]:
-        """Return what the provider will have answered without ever owing anything."""
+        """Return the requests that the provider can answer without overdrawing any bucket."""
         left = self._buckets.left(now)
         due: list[Asked] = []
         while any(self._queues.values()):
@@ -227,17 +227,17 @@ class OracleRule:
         return due
 
     def ended(self, request: Asked, kind: OutcomeKind, told: tuple[RateNote, ...], wait_s: float, now: float) -> None:
-        """Forget what was owed for an answer."""
+        """Remove the finished request from the reserved tokens."""
         del kind, told, wait_s, now
         self._owed -= request.reply
 
     def next_at(self, now: float) -> float:
-        """Return when to look again."""
+        """Return when to check again."""
         return now + 0.05
 
 
 class Backlog:
-    """Keeps requests of every group waiting in front of a provider, which others may ask too. Owned by one run."""
+    """Keeps requests of every group queued at a provider, which others may use too. Owned by one run."""
 
     def __init__(
         self, case: RatedCase, provider: RatedProvider, agenda: Agenda, rule: Rule, seed: int, waiting: int = 64
@@ -256,7 +256,7 @@ class Backlog:
         self._rule.ask(self._provider.begin(group), self.agenda.now)
 
     def fill(self) -> None:
-        """Send what is due, and look again when time alone makes something due."""
+        """Send the due requests, and schedule the next check."""
         now = self.agenda.now
         while due := self._rule.due(now):
             for request in due:
@@ -300,7 +300,7 @@ class Backlog:
 def play_rated(
     case: RatedCase, make_rule: Callable[[MinuteBuckets], Rule], *, seed: int, waiting: int = 64
 ) -> RatedRecord:
-    """Return what a rule gets from a provider that counts per minute. Exact: the same for the same seed."""
+    """Return the record of a rule at a provider with limits per minute. Deterministic for a seed."""
     provider, agenda = RatedProvider(case, seed), Agenda()
     for at, _ in case.limits[1:]:
         agenda.at(at, partial(provider.follow, at))

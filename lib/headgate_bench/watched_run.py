@@ -1,4 +1,4 @@
-"""A campaign in a process of its own, with its monitoring API: what watching costs it is counted from outside."""
+"""A campaign in its own process, with its monitoring API: the cost of watching it is measured from outside."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NS: Final = 1e9
 
 
 def cpu_s(process: int) -> float:
-    """Return the CPU time of a process of this machine, to the microsecond."""
+    """Return the CPU time of a process on this machine in seconds, to the microsecond."""
     tasks = Path(f"/proc/{process}/task").iterdir()
     return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / _NS
 

@@ -1,1 +1,1 @@
-"""The environments that come with Headgate, and adapters to collections; found by entry points, as anybody's are."""
+"""The environments built into Headgate, and adapters to collections; found by entry points like those of others."""

@@ -1,4 +1,4 @@
-"""`headgate:explain`: explain an incident in one's own words. An open question, which a judge grades by a rubric."""
+"""`headgate:explain`: explain an incident in your own words. An open question, graded by a judge with a rubric."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PARTS: Final = (
     "stock ledger", "tax calculator", "ticket desk", "time server", "token issuer", "translation service",
     "video encoder", "warehouse terminal",
 )  # fmt: skip
-"""No name is part of another one."""
+"""No name is part of another."""
 
 FAULTS: Final = (
     "ran out of disk space", "lost its network link", "rejected every password", "answered ten times slower",
@@ -34,13 +34,13 @@ FAULTS: Final = (
 )  # fmt: skip
 
 ANSWER_CHARS: Final = 4_000
-"""The question asks for 120 words; a longer answer is not an explanation, and costs every judge its length."""
+"""The question asks for 120 words; a longer answer is not an explanation, and costs tokens at every judge."""
 
 PASS_MARK: Final = 0.7
-"""Mean of the judgements from which on an answer is a success."""
+"""An answer is a success if the mean of its judgements is at least this."""
 
 _QUESTIONS: Final = 3
-"""Wordings of one question to a judge: the rubric's points in another order each."""
+"""Number of wordings of one question to a judge: each has the rubric's points in another order."""
 
 _EVENT: Final = re.compile(r"^- (\d\d:\d\d) The (.+)\.$", re.MULTILINE)
 
@@ -58,7 +58,7 @@ SPEC: Final = EnvironmentSpec(
 
 
 class ExplainEpisode:
-    """One question and one answer. What needs no judge to be worth nothing is scored here."""
+    """One question and one answer. Answers that are worthless without any judgement are scored here."""
 
     def __init__(self, task: Incident, seed: int) -> None:
         self._task = task
@@ -67,7 +67,7 @@ class ExplainEpisode:
         self.opening = (Message("user", self._question),)
 
     async def answer(self, reply: str) -> Score | ForJudge:
-        """Return what judges are to be asked of `reply`; the score of one that is empty, huge, or a mere echo."""
+        """Return the questions to judges about `reply`, or the score of a reply that is empty, huge or a mere echo."""
         answer = without_thinking(reply).strip()
         if not re.search(r"\w", answer):
             return failed("the answer is empty")
@@ -92,19 +92,19 @@ class ExplainEpisode:
 
 
 class Explain:
-    """Incidents to be explained. Stateless; implements `JudgedEnvironment`."""
+    """Incidents to explain. Stateless; implements `JudgedEnvironment`."""
 
     spec: Final = SPEC
 
     async def open(self, index: int, seed: int) -> ExplainEpisode:
-        """Begin task `index`; all of it is drawn from `seed`, which the index gives."""
+        """Begin task `index`; all of it is drawn from `seed`, which the index determines."""
         del index
         return ExplainEpisode(incident(seed), seed)
 
     async def baseline(
         self, kind: BaselineKind, index: int, seed: int, conversation: Sequence[Message], rng: random.Random
     ) -> str:
-        """Reply with parts and faults at random, with the events in the order of their times, or with the reference."""
+        """Reply with random parts and faults, with the events in order of time (`greedy`), or with the reference."""
         del index
         if kind == "solver":
             return reference_of(incident(seed))
@@ -114,11 +114,11 @@ class Explain:
         return f"The root cause: {blamed}. Then {' and '.join(others)}."
 
     def judgement(self, reply: str) -> Judgement | None:
-        """Return what a judge's reply says."""
+        """Return the judgement in a judge's reply, or None if it has none."""
         return read_judgement(reply)
 
     def verdict(self, judgements: Sequence[Judgement]) -> Score:
-        """Return the mean of the judgements, a success from `PASS_MARK` on."""
+        """Return the mean of the judgements, which is a success if it is at least `PASS_MARK`."""
         return mean_verdict(judgements, pass_mark=PASS_MARK)
 
 
@@ -128,7 +128,7 @@ def explain() -> Explain:
 
 
 def question_of(task: Incident) -> str:
-    """Return the question as a model is asked it."""
+    """Return the question to the model."""
     complaint = task.chain[-1]
     notes = "\n".join(f"- {note}" for note in task.notes)
     return (
@@ -161,7 +161,7 @@ def points_of(task: Incident) -> tuple[str, ...]:
 
 
 def _by_time(question: str) -> str:
-    """Return what happened one after the other, the first event as the cause of all: wrong where it is unrelated."""
+    """Return the events in order of time, the first as the cause of all the others: wrong if that one is unrelated."""
     events = [said for _, said in sorted(_EVENT.findall(question))]
     told = [f"The root cause is that the {events[0]}."]
     told += [f"Because the {before}, the {after}." for before, after in itertools.pairwise(events)]
@@ -187,8 +187,8 @@ class Incident:
     Attributes:
         chain: the root cause first, the complaint last; each part needs the one before it.
         unrelated: an event that has nothing to do with the complaint.
-        needs: (part, what it needs), the chain's pairs and others.
-        notes: all of it in lines, out of order.
+        needs: pairs (part, part that it needs): those of the chain, and others.
+        notes: all of the above as lines, in random order.
     """
 
     chain: tuple[Event, ...]
@@ -205,7 +205,7 @@ def incident(seed: int) -> Incident:
     faults = rng.sample(FAULTS, length + 1)
     chained, (unrelated, *bystanders) = parts[:length], parts[length:]
     minutes = sorted(rng.sample(range(8 * 60, 18 * 60), length + 1))
-    # Anywhere but last, so that neither the first event nor a part's mere name tells the root cause.
+    # Anywhere but last, so that neither the first event nor a part's mere name gives away the root cause.
     extra = minutes.pop(rng.randrange(length))
     chain = tuple(Event(p, f, m) for p, f, m in zip(chained, faults[:length], minutes, strict=True))
     other = Event(unrelated, faults[length], extra)

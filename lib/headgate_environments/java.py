@@ -1,4 +1,4 @@
-"""A Java virtual machine beside this process that runs the jar of a game: started, called, and certainly ended."""
+"""A Java virtual machine that runs a game's jar in a child process: started, called, and reliably ended."""
 
 from __future__ import annotations
 
@@ -30,30 +30,30 @@ from headgate.environments.shares import MODEL, FairSlots, Hold
 T = TypeVar("T")
 
 HEAP_MB: Final = 256
-"""Enough for the largest world of the games; without a bound a machine takes 1.8 GB and is no faster."""
+"""Enough for the largest world of the games; without a bound a virtual machine takes 1.8 GB and is no faster."""
 
 START_TIMEOUT_S: Final = 60.0
-"""A start takes 1 to 3 s, and several at once on few busy cores so many times longer."""
+"""A start takes 1 to 3 s, and a multiple of that when several start at once on few busy cores."""
 
 CALL_TIMEOUT_S: Final = 60.0
 """The longest call, making a world together with its solution, takes 6 s on a busy core."""
 
 _OPTIONS: Final = (
     f"-Xmx{HEAP_MB}m",
-    "-XX:+UseSerialGC",  # the parallel collectors start a thread per core for a heap that needs none
-    "-XX:TieredStopAtLevel=1",  # the slower compiler takes two fifths of the time until the first episodes are over
-    "-XX:-UsePerfData",  # leaves no file in /tmp when it is killed
+    "-XX:+UseSerialGC",  # the parallel collectors start a thread per core, which this small heap does not need
+    "-XX:TieredStopAtLevel=1",  # the optimising compiler takes two fifths of the time of the first episodes
+    "-XX:-UsePerfData",  # leaves no file in /tmp when the process is killed
 )
 
 _running: Final[set[JavaProcess]] = set()
 
 
 class GameRaisedError(errors.EnvironmentFailedError):
-    """The game raised an exception. Its machine still answers, but may be lent to nobody else."""
+    """The game raised an exception. Its virtual machine still answers, but must not be lent to another episode."""
 
 
 class _Client(GatewayClient):  # type: ignore[misc]
-    """Sends a command once and raises what fails; py4j's own logs it to the root logger, which that sets up."""
+    """Sends a command once and raises its failure; py4j's own client logs it, and sets up the root logger for that."""
 
     def send_command(self, command: str, retry: bool = True, binary: bool = False) -> str:  # noqa: ARG002 - py4j's signature
         connection = self._get_connection()
@@ -72,11 +72,11 @@ class _Gateway(JavaGateway):  # type: ignore[misc]
 
 
 class JavaProcess:
-    """One virtual machine and the way to its classes. Used by one caller at a time; its calls block.
+    """One virtual machine and access to its classes. Used by one caller at a time; its calls block.
 
-    It ends when it is killed, when this process ends, and when this process is killed: it reads from a pipe that only
-    this process holds, and leaves at its end. Ctrl-C does not reach it, so that an episode can be closed. It runs in a
-    temporary folder of its own, since games write into the one they run in; the folder goes with it.
+    It ends when it is killed, and when this process ends or is killed: it reads from a pipe that only this process
+    holds, and exits at the pipe's end. Ctrl-C does not reach it, so that an episode can be closed. It runs in its own
+    temporary folder, since games write into their working directory; the folder is removed when it ends.
     """
 
     def __init__(
@@ -87,16 +87,16 @@ class JavaProcess:
         options: Sequence[str] = (),
         call_timeout_s: float = CALL_TIMEOUT_S,
     ) -> None:
-        """Start it; blocks for seconds.
+        """Start the virtual machine; blocks for seconds.
 
         Args:
-            jar: of the game.
-            reads: names of the files beside the jar that the game looks for in the folder where it runs.
-            options: of the virtual machine, besides our own.
-            call_timeout_s: how long one call may take before the machine is given up.
+            jar: jar of the game.
+            reads: names of the files beside the jar that the game expects in its working directory.
+            options: options of the virtual machine, in addition to the default ones.
+            call_timeout_s: how long one call may take before the virtual machine is killed.
 
         Raises:
-            EnvironmentFailedError: if there is no Java runtime, or it does not start.
+            EnvironmentFailedError: if there is no Java runtime, or the virtual machine does not start.
         """
         java = [
             str(java_runtime().executable),
@@ -136,20 +136,20 @@ class JavaProcess:
 
     @property
     def folder(self) -> Path:
-        """Where it runs."""
+        """Its working directory."""
         return self._folder
 
     @property
     def can_be_lent(self) -> bool:
-        """Whether it has not ended, and no call raised: what it left half done could reach another episode."""
+        """Whether it is alive and no call has raised: state left half changed could affect another episode."""
         return self._process.poll() is None and not self._has_raised
 
     def call(self, what: Callable[[Any], T]) -> T:
-        """Return what `what` makes of the machine's classes (py4j's `jvm`); blocks.
+        """Return what `what` returns, called with the virtual machine's classes (py4j's `jvm`); blocks.
 
         Raises:
-            GameRaisedError: if the game raises; it can be called further.
-            EnvironmentFailedError: if it does not answer in time, or has ended. It is killed then.
+            GameRaisedError: if the game raises; further calls are possible.
+            EnvironmentFailedError: if it does not answer in time, or has ended. It is then killed.
         """
         try:
             return what(self._gateway.jvm)
@@ -162,7 +162,7 @@ class JavaProcess:
             raise errors.EnvironmentFailedError(f"the Java process of the game {problem}") from error
 
     def texts(self, what: Callable[[Any], Any]) -> tuple[str, ...]:
-        """Return the strings of the Java list that `what` gives, which the machine then forgets; raises as `call`."""
+        """Return the strings of the Java list that `what` returns, then release the list; raises as `call` does."""
 
         def copied(jvm: Any) -> tuple[str, ...]:
             listed = what(jvm)
@@ -173,9 +173,9 @@ class JavaProcess:
         return self.call(copied)
 
     def kill(self) -> None:
-        """End it at once; a call that is under way in another thread fails. Legal more than once."""
+        """Kill it at once; a call in progress in another thread fails. May be called more than once."""
         try:
-            _running.remove(self)  # one of several threads at once
+            _running.remove(self)  # only one of several concurrent threads succeeds
         except KeyError:
             return
         self._process.kill()
@@ -192,19 +192,19 @@ class JavaProcess:
             port=port,
             auth_token=token,
             read_timeout=self._call_timeout_s,
-            # Otherwise whatever thread collects garbage here calls the machine, which one caller at a time may use.
+            # Otherwise any thread that collects garbage here calls the virtual machine: it takes one caller at a time.
             enable_memory_management=False,
         )
         self._gateway = _Gateway(gateway_parameters=parameters)
         self.call(self._leave_nothing)
 
     def _leave_nothing(self, jvm: Any) -> None:
-        """Have the machine remove the folder when it leaves because its owner was killed, and cannot do it."""
-        for path in (self._folder, *self._folder.iterdir()):  # it goes through them from the last to the first
+        """Have the virtual machine remove the folder when it exits because its owner was killed and cannot do it."""
+        for path in (self._folder, *self._folder.iterdir()):  # Java deletes from the last to the first
             jvm.java.io.File(str(path)).deleteOnExit()
 
     def _greeting(self) -> tuple[int, str]:
-        """Return the port and the token that it says first; what it says before belongs to the runtime, not to us."""
+        """Return the port and the token that py4j prints first; lines before them come from the Java runtime."""
         output = self._process.stdout
         assert output is not None
         deadline = threading.Timer(START_TIMEOUT_S, self._process.kill)
@@ -217,22 +217,22 @@ class JavaProcess:
                     return int(said[-1]), output.readline().decode().strip()
         finally:
             deadline.cancel()
-            # What the games print is nobody's; the machine goes on when it cannot write.
+            # Nothing reads what the games print; the virtual machine goes on when it cannot write.
             output.close()
-        why = said[-1][:200] if said else f"it said nothing for {START_TIMEOUT_S:g} s"
+        why = said[-1][:200] if said else f"it printed nothing for {START_TIMEOUT_S:g} s"
         raise errors.EnvironmentFailedError(
             f"the Java process of the game does not start: {why}",
             next_step=f"Try `{java_runtime().executable} -version`; set JAVA_HOME to another Java runtime.",
         )
 
     def end_with_owner(self) -> None:
-        """End it when this process does; a fork of this process leaves it alone."""
+        """Kill it when this process ends; a fork of this process leaves it alone."""
         if self._owner == os.getpid():
             self.kill()
 
 
 def _folder_with(files: Iterable[Path]) -> Path:
-    """Return a new temporary folder that holds copies of `files`."""
+    """Return a new temporary folder with copies of `files`."""
     folder = Path(tempfile.mkdtemp(prefix="headgate-java-"))
     try:
         for file in files:
@@ -244,7 +244,7 @@ def _folder_with(files: Iterable[Path]) -> Path:
 
 
 def _raised_by_game(error: Py4JJavaError) -> str:
-    """Return the exception with its message; the machine is asked for it, so it must not have been killed."""
+    """Return the exception with its message; this asks the virtual machine, which must not have been killed."""
     try:
         return str(error).partition("\n: ")[2].partition("\n")[0][:200]
     except (Py4JError, OSError):
@@ -255,8 +255,8 @@ def _problem_of(error: Py4JError | OSError, timeout_s: float) -> str:
     if isinstance(getattr(error, "cause", error), TimeoutError):
         return f"did not answer within {timeout_s:g} s"
     if isinstance(error, Py4JNetworkError | OSError):
-        return "ended before its time"
-    return f"does not know what it is asked: {error!s:.200}"
+        return "ended prematurely"
+    return f"does not understand the call: {error!s:.200}"
 
 
 @atexit.register
@@ -266,15 +266,15 @@ def _end_all() -> None:
 
 
 PATIENCE_S: Final = 1.0
-"""A game that a model has above its share is not taken from it sooner."""
+"""Minimum time before a game is taken away from a model that has more than its share."""
 
 IDLE_S: Final = 3.0
-"""An episode whose model thinks for longer gives its game to another model's where there are more models than games.
-What it has done is done again later, which takes up to a second."""
+"""An episode whose model thinks for longer gives its game to another model if there are more models than games. Its
+calls so far are replayed later, which takes up to a second."""
 
 
 class Playable(Protocol):
-    """What a pool holds: something that blocks, and may have to be killed."""
+    """A game in a pool: its calls block, and it may have to be killed."""
 
     @property
     def can_be_lent(self) -> bool:
@@ -282,7 +282,7 @@ class Playable(Protocol):
         ...
 
     def kill(self) -> None:
-        """End it; a call that is under way in another thread fails. Legal more than once, also once it is dead."""
+        """Kill it; a call in progress in another thread fails. May be called more than once, also after its death."""
         ...
 
 
@@ -290,28 +290,28 @@ G = TypeVar("G", bound=Playable)
 
 
 class Pool(Generic[G]):
-    """At most `size` games in this process, whatever the number of event loops; shared among models as `FairSlots` are.
+    """At most `size` games in this process, over all event loops; models share them fairly, by `FairSlots`.
 
-    A game is started by the first call of an episode that gets none of the idle ones, and stays warm afterwards.
-    Lives as long as the process. Invariant: games and those being started never exceed `size`, but for those being
-    killed. Calls have threads of their own: one that hangs keeps none from what else runs in threads.
+    An episode's first call starts a game if no idle one is left; the game stays warm afterwards. Lives as long as the
+    process. Invariant: running and starting games never exceed `size`, not counting those being killed. Calls have
+    their own threads: a call that hangs takes none from other work in threads.
     """
 
     def __init__(self, start: Callable[[], G], size: int, *, idle_s: float = IDLE_S) -> None:
         self._start = start
         self._idle: list[G] = []
-        self._lock = threading.Lock()  # protects the idle ones
+        self._lock = threading.Lock()  # protects the idle games
         self.slots: Final = FairSlots(size, patience_s=PATIENCE_S, turn_s=idle_s)
         self.threads: Final = ThreadPoolExecutor(size, thread_name_prefix="headgate-game")
 
     async def lend(self) -> Loan[G]:
-        """Return the right to one game; waiting for it is a cancel point."""
+        """Return a loan of one game; waiting for it is a cancel point."""
         loan = Loan(self, MODEL.get())
         await loan.take_turn()
         return loan
 
     async def begun(self, begin: Callable[[G], T]) -> tuple[Loan[G], T]:
-        """Return the right to one game on which `begin` was called, and what that gave."""
+        """Return a loan of one game on which `begin` was called, and the result of that call."""
         loan = await self.lend()
         try:
             return loan, await loan.call(begin)
@@ -320,13 +320,13 @@ class Pool(Generic[G]):
             raise
 
     async def asked(self, what: Callable[[G], T]) -> T:
-        """Return what `what` gives for a game that is lent for this alone."""
+        """Return what `what` returns for a game that is lent for this call only."""
         loan, told = await self.begun(what)
         loan.close()
         return told
 
     def idle_or_new(self) -> G:
-        """Return a game for a loan; blocks where one has to be started."""
+        """Return a game for a loan; blocks if one has to be started."""
         while (game := self._idle_one()) is not None:
             if game.can_be_lent:
                 return game
@@ -334,7 +334,7 @@ class Pool(Generic[G]):
         return self._start()
 
     def keep(self, game: G) -> None:
-        """Keep a game warm for the next one."""
+        """Keep a game warm for the next loan."""
         with self._lock:
             self._idle.append(game)
 
@@ -346,8 +346,8 @@ class Pool(Generic[G]):
 class Loan(Generic[G]):
     """The right to one game. Owned by one episode; closed exactly once, whatever its calls are doing.
 
-    While the episode waits for its model the game may go to one of another model. The calls that it has had are then
-    made again, on another game, before the next one: games play equally whenever they are asked the same.
+    While the episode waits for its model, the game may go to an episode of another model. Its calls so far are then
+    replayed on another game before its next call: games are deterministic.
     """
 
     def __init__(self, pool: Pool[G], model: str) -> None:
@@ -360,7 +360,7 @@ class Loan(Generic[G]):
         self._is_wanted_back = False
         self._is_closed = False
         self._is_cut_off = False
-        # Protects all of the above; never held while the game is called, or the slots are.
+        # Protects all of the above; never held while calling the game or the slots.
         self._lock = threading.Lock()
 
     async def take_turn(self) -> None:
@@ -373,11 +373,11 @@ class Loan(Generic[G]):
         self._pool.slots.give_back(hold)
 
     async def call(self, what: Callable[[G], T]) -> T:
-        """Return what `what` gives for the game, run in a thread; one call at a time.
+        """Return what `what` returns for the game, run in a thread; one call at a time.
 
         Raises:
             EnvironmentFailedError: if the game fails or cannot be started, the loan is closed, or an earlier, cancelled
-                call has not ended.
+                call has not ended yet.
         """
         while not self._begins_call():
             await self.take_turn()
@@ -386,24 +386,24 @@ class Loan(Generic[G]):
         return await asyncio.wrap_future(called)
 
     def close(self) -> None:
-        """Give the game back; kill it instead when a cancelled call still uses it. Legal more than once."""
+        """Give the game back, or kill it if a cancelled call still uses it. May be called more than once."""
         with self._lock:
             if self._is_closed:
                 return
             self._is_closed = True
             game, is_calling = self._game, self._is_calling
-            # From here on the game is nobody's, even if its call ends before it is killed.
+            # From here on the game has no owner, even if its call ends before it is killed.
             self._is_cut_off = is_calling and game is not None
         if not is_calling:
             self._give_back()
         elif game is not None:
-            game.kill()  # the call fails, and its thread gives back
+            game.kill()  # the call fails, and its thread gives the slot back
 
     def _begins_call(self) -> bool:
-        """Begin a call; return False when the turn is over."""
+        """Begin a call; return False if the loan has lost its slot."""
         with self._lock:
             if self._is_closed or self._is_calling:
-                raise errors.EnvironmentFailedError("the game is asked after its episode, or twice at once")
+                raise errors.EnvironmentFailedError("the game is called after its episode, or twice at once")
             self._is_calling = self._hold is not None
             self._use()
             return self._is_calling
@@ -429,7 +429,7 @@ class Loan(Generic[G]):
             self._give_back()
 
     def _game_to_call(self) -> G:
-        """Return the game of the loan. One that was started for an episode that has ended meanwhile stays untouched."""
+        """Return the loan's game. A game started for an episode that has ended meanwhile stays unused."""
         if self._game is not None:
             return self._game
         game = self._pool.idle_or_new()
@@ -442,7 +442,7 @@ class Loan(Generic[G]):
         return game
 
     def _give_back_soon(self) -> None:
-        """Give the game to another model, now or when the call has ended that is under way."""
+        """Give the game to another model, now or when the call in progress has ended."""
         with self._lock:
             self._is_wanted_back = True
             is_idle = self._hold is not None and not self._is_calling
@@ -450,7 +450,7 @@ class Loan(Generic[G]):
             self._give_back()
 
     def _give_back(self) -> None:
-        """End the turn: called by whoever is last, the one who ends it or the thread of a call."""
+        """Give back game and slot; called last, by the caller that ends the turn or by the thread of a call."""
         with self._lock:
             game, hold, self._game, self._hold, self._is_wanted_back = self._game, self._hold, None, None, False
         if game is not None and (self._is_cut_off or not game.can_be_lent):

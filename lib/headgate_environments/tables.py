@@ -1,4 +1,4 @@
-"""`headgate:tables`: a question on a table that only a program can answer, with a sandbox to run it in."""
+"""`headgate:tables`: a question about a table that only a program can answer, with a sandbox to run it in."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _MOST_ROWS: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """One row. `price` is in cents in here, and written in whole units with two decimals."""
+    """One row. `price` is in cents here, and in whole units with two decimals in the table."""
 
     order: int
     month: int
@@ -78,13 +78,13 @@ _ONLY_SHIPPED: Final = "rows = [row for row in rows if row['state'] != 'cancelle
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question with its one answer.
+    """A question with a unique answer.
 
     Attributes:
-        words: as the model is asked.
+        words: the question to the model.
         answer: a number, or a name.
         program: reads the table from standard input and prints the answer.
-        hasty_program: the same by somebody who forgets that cancelled orders do not count.
+        hasty_program: the same, but counts cancelled orders by mistake.
     """
 
     words: str
@@ -94,7 +94,7 @@ class Question:
 
 
 def drawn_question(rng: random.Random, rows: Sequence[Order]) -> Question:
-    """Return a question whose answer is one: no tie, and not nothing."""
+    """Return a question with a unique answer: no tie, and not an empty one."""
     shipped = [row for row in rows if row.state != "cancelled"]
     while True:
         words, answer, program = rng.choice(_KINDS)(rng, shipped)
@@ -169,7 +169,7 @@ _KINDS: Final[tuple[Callable[[random.Random, Sequence[Order]], tuple[str, str, s
 MAX_ROUNDS: Final = 8
 SHOWN_ROWS: Final = 5
 ANSWER_CHARS: Final = 100
-"""A longer answer is no number and no name."""
+"""A longer answer is neither a number nor a name."""
 
 _CALL: Final = re.compile(r"<tool_call>.*?(?:</tool_call>|\Z)", re.DOTALL)
 
@@ -192,7 +192,7 @@ SPEC: Final = EnvironmentSpec(
 
 @dataclass(frozen=True, slots=True)
 class TableTask:
-    """A table and a question on it."""
+    """A table and a question about it."""
 
     rows: tuple[Order, ...]
     question: Question
@@ -217,9 +217,9 @@ class TableEpisode:
         self.opening = (Message("user", text),)
 
     async def answer(self, reply: str) -> Continue | Score:
-        """Score the answer in `reply`, or run the call in it; an answer ends the episode whatever else is there."""
+        """Score the answer in `reply`, or run its tool call; an answer ends the episode whatever else the reply has."""
         self._rounds += 1
-        # A program may print the tags: what is in a call is no answer.
+        # A program may print the tags: text inside a call is not an answer.
         said = last_tagged(_CALL.sub("", without_thinking(reply)), "answer")
         if said is not None:
             return _scored(said.strip(), self._task.question.answer)
@@ -233,12 +233,12 @@ class TableEpisode:
 
 
 class Tables:
-    """Questions on tables. Stateless; programs run in the sandbox."""
+    """Questions about tables. Stateless; programs run in the sandbox."""
 
     spec: Final = SPEC
 
     async def open(self, index: int, seed: int) -> TableEpisode:
-        """Begin task `index`; all of it is drawn from `seed`, which the index gives."""
+        """Begin task `index`; all of it is drawn from `seed`, which the index determines."""
         del index
         return TableEpisode(table_task(seed))
 

@@ -1,4 +1,4 @@
-"""What games that are told in words share: one action per reply, counted rounds, and baselines that name an action."""
+"""What text games share: one action per reply, counted rounds, and baselines that name an action."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class GameEpisode(abc.ABC):
         self.rounds = 0
 
     async def answer(self, reply: str) -> Continue | Score:
-        """Take the action in `reply`; return what came of it, or the score of a game that has ended."""
+        """Take the action in `reply`; return its outcome, or the score if the game has ended."""
         self.rounds += 1
         outcome = await self._outcome(reply)
         return outcome if isinstance(outcome, Score) else Continue((Message("user", outcome),))
@@ -33,11 +33,11 @@ class GameEpisode(abc.ABC):
 
     @abc.abstractmethod
     async def _outcome(self, reply: str) -> str | Score:
-        """Do what `reply` asks for; return what the model is told, or the score."""
+        """Take the action in `reply`; return the message to the model, or the score."""
 
 
 class TextGame(abc.ABC):
-    """An environment of such games. Its tasks depend on the index alone."""
+    """An environment of text games. Its tasks depend on the index alone."""
 
     spec: EnvironmentSpec
 
@@ -45,7 +45,7 @@ class TextGame(abc.ABC):
         """Begin task `index`; `seed` is not used.
 
         Raises:
-            EnvironmentFailedError: if the game cannot be begun.
+            EnvironmentFailedError: if the game cannot begin.
         """
         del seed
         return await self._begun(index)
@@ -53,13 +53,13 @@ class TextGame(abc.ABC):
     async def baseline(
         self, kind: BaselineKind, index: int, seed: int, conversation: Sequence[Message], rng: random.Random
     ) -> str:
-        """Reply with any action, that of a rule of thumb (`greedy`), or the next one of a solution."""
+        """Reply with a random action, that of a rule of thumb (`greedy`), or the next one of a solution."""
         del seed
         return f"Thought: {kind}\nAction: {await self._action(kind, index, conversation, rng)}"
 
     @abc.abstractmethod
     async def _begun(self, index: int) -> GameEpisode:
-        """Return task `index`."""
+        """Return an episode of task `index`."""
 
     @abc.abstractmethod
     async def _action(self, kind: BaselineKind, index: int, conversation: Sequence[Message], rng: random.Random) -> str:
@@ -72,6 +72,6 @@ def actions_in(conversation: Sequence[Message]) -> list[str]:
 
 
 def next_action(solution: Sequence[str], conversation: Sequence[Message], otherwise: str) -> str:
-    """Return the next action of a solution, and `otherwise` after its end."""
+    """Return the next action of a solution, or `otherwise` after its end."""
     turn = sum(message.role == "assistant" for message in conversation)
     return solution[turn] if turn < len(solution) else otherwise

@@ -1,4 +1,4 @@
-"""Virtual time: what is to happen, in its order."""
+"""Virtual time: planned events in order."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Happening = Callable[[float], None]
 
 
 class Agenda:
-    """What is to happen, earliest first; of what falls on one moment, what was planned first. Owned by one replay."""
+    """Planned events, earliest first; events of one moment in the order of planning. Owned by one replay."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, Happening]] = []
@@ -22,15 +22,15 @@ class Agenda:
 
     @property
     def next_s(self) -> float:
-        """When the next thing happens; infinity where nothing is planned."""
+        """When the next event happens; infinity if nothing is planned."""
         return self._heap[0][0] if self._heap else math.inf
 
     def plan(self, at_s: float, happening: Happening) -> None:
-        """Have something happen at a moment."""
+        """Plan an event for a moment."""
         self._number += 1
         heapq.heappush(self._heap, (at_s, self._number, happening))
 
     def happen(self, now: float) -> None:
-        """Let everything happen that is due, and what that plans for this moment, too."""
+        """Run all events that are due, including those that they plan for this moment."""
         while self._heap and self._heap[0][0] <= now:
             heapq.heappop(self._heap)[2](now)

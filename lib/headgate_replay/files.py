@@ -1,4 +1,4 @@
-"""Files of what is replayed; what cannot be read is refused with its line, the value and the rule."""
+"""Reads the files to replay; an error for a bad line tells its number, the value and the rule."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """What a file is expected to be.
+    """The expected form of a file.
 
-    `what` is its name in messages, such as "trace"; `where` says where to get one, in place of the error's next step.
+    `what` is its name in messages, such as "trace"; `where` says where to get one and replaces the error's next step.
     """
 
     what: str
@@ -30,7 +30,7 @@ class Form:
     where: str | None = None
 
     def csv(self, path: Path, columns: Sequence[str]) -> pl.DataFrame:
-        """Return these columns of a CSV file, as text without blanks around it."""
+        """Return these columns of a CSV file as text, with surrounding blanks removed."""
         try:
             rows = pl.read_csv(path, infer_schema=False)
         except OSError as error:
@@ -45,7 +45,7 @@ class Form:
         return rows.select(pl.col(name).str.strip_chars() for name in columns)
 
     def json_lines(self, path: Path, model: type[Line], item_of: Callable[[Line], Item]) -> list[Item]:
-        """Return what the lines of a file describe; blank ones are passed over."""
+        """Return the items that the lines of a file describe; blank lines are skipped."""
 
         def item(number: int, line: str) -> Item:
             try:
@@ -64,13 +64,13 @@ class Form:
         return [item(number, line) for number, line in enumerate(lines, start=1) if line.strip()]
 
     def check(self, path: Path, written: pl.DataFrame, wrong: pl.Series, name: str, rule: str) -> None:
-        """Refuse the first row that is marked wrong, or of which that cannot be told."""
+        """Raise an error for the first row that is marked wrong, or whose mark is null."""
         lines = wrong.fill_null(value=True).arg_true()
         if len(lines):
             raise self.error(f"{path}: line {lines[0] + 2}: {name} must be {rule} (got {written[name][lines[0]]!r})")
 
     def refusal(self, message: str) -> HeadgateError:
-        """Return the error of a file that has another form, with where to get one of this."""
+        """Return the error for a file of another form; it tells where to get one of this form."""
         return self.error(message, next_step=self.where)
 
 
@@ -78,7 +78,7 @@ def yaml_settings(path: Path, what: str, of: str) -> dict[str, Any]:
     """Return the settings that a YAML file holds; messages call the file `what`, and its content settings of `of`.
 
     Raises:
-        InvalidInputError: it cannot be read, or holds something else.
+        InvalidInputError: if the file cannot be read, or does not hold settings.
     """
     written = read_document(path, what=f"the {what}")
     if not isinstance(written, dict):

@@ -64,7 +64,7 @@ def test_nothing_runs_while_nothing_changes() -> None:
         await gate.acquire(ITEM)
         await asyncio.gather(*(gate.acquire(ITEM) for _ in range(100)))
 
-    with pytest.raises(RuntimeError, match="no timer will bring about"):
+    with pytest.raises(RuntimeError, match="no timer will trigger"):
         run_virtual(waits())
 
 

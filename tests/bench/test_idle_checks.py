@@ -211,7 +211,7 @@ def test_a_file_that_is_absent_or_no_json_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match="cannot be read"):
         read_baseline(tmp_path / "absent.json", "quick")
     (tmp_path / "text.json").write_text("no")
-    with pytest.raises(InvalidInputError, match="is no JSON"):
+    with pytest.raises(InvalidInputError, match="is not JSON"):
         read_baseline(tmp_path / "text.json", "quick")
 
 

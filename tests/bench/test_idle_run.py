@@ -172,4 +172,4 @@ def test_by_the_wall_clock_a_case_is_held_to_what_the_machine_s_timers_allow(
     assert real["mean_wall_time_seconds"] >= 0.2112
     assert real["ideal_of_machine_s"] >= 0.2112
     assert real["sleep_of_0.3_ms_takes_s"] >= 0.0003
-    assert "By the wall clock" in Path(printed["files"][2]).read_text()
+    assert "In wall-clock time" in Path(printed["files"][2]).read_text()

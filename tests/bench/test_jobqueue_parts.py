@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -25,7 +25,7 @@ from headgate.jobqueue import (
 )
 from headgate.jobqueue.stores import open_store
 from headgate_bench.artifact import Bar
-from headgate_bench.definition import percentile
+from headgate_bench.definition import Bench, Outcome, percentile
 from headgate_bench.jobqueue import batches as batches_part
 from headgate_bench.jobqueue import part
 from headgate_bench.jobqueue.batches import batches
@@ -34,6 +34,7 @@ from headgate_bench.jobqueue.faults import toll_of
 from headgate_bench.jobqueue.part import JobQueueParameters, Site
 from headgate_bench.jobqueue.served import QueueFailedError, run, start
 from headgate_bench.jobqueue.waiting_rules import simulated
+from headgate_bench.scenarios import jobqueue
 from tests.bench.tiny import bench
 
 AT = Instant(0.0, 1_000.0)
@@ -198,6 +199,19 @@ def test_postgres_is_started_where_a_part_needs_it() -> None:
     assert not without.needs_postgres
     assert "postgres" not in without.chosen
     assert set(without.parts) - set(without.chosen) == {"postgres"}
+
+
+def test_the_progress_of_chosen_parts_reaches_its_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def part_of_two_steps(_site: Site, tell: Callable[[float], None]) -> Outcome:
+        tell(0.5)
+        tell(1.0)
+        return Outcome()
+
+    monkeypatch.setattr(jobqueue, "_MEASURES", {"flat": part_of_two_steps, "faults": part_of_two_steps})
+    told: list[tuple[float, str]] = []
+    parameters = JobQueueParameters(parts=("flat", "faults"), stores=("sqlite",))
+    jobqueue.measure(parameters, Bench(0, tmp_path, lambda share, what: told.append((share, what))))
+    assert told == [(0.0, "starting"), (0.25, "flat"), (0.5, "flat"), (0.75, "faults"), (1.0, "faults")]
 
 
 def test_a_percentile_is_a_value_that_was_measured() -> None:

@@ -7,16 +7,19 @@ import uuid
 import pytest
 
 from blocks import AdmissionLimits, EndpointLimit
+from headgate.admission import request_key
 from headgate.admission.bank import Outage
+from headgate.core import Model
 
 
 def test_a_limit_without_a_name_is_called_by_the_host_of_its_endpoint() -> None:
-    endpoints = ("api.example.com", "https://API.example.com/v1", "http://127.0.0.1:8000/v1")
+    endpoints = ("api.example.com", "https://API.example.com/v1", "http://127.0.0.1:8000/v1", "http://[::1]:8000/v1")
     block = AdmissionLimits(limits=[EndpointLimit(endpoint=endpoint, slots=4) for endpoint in endpoints])
     assert [rule.name for rule in block.rules()] == [
         "headgate:api.example.com",
         "headgate:api.example.com",
         "headgate:127.0.0.1:8000",
+        "headgate:[::1]:8000",
     ]
 
 
@@ -33,16 +36,26 @@ def test_a_limit_without_a_name_is_called_by_the_host_of_its_endpoint() -> None:
         ("https://api.example.com/v1/", "https://api.example.com/v1", True),
         ("https://api.example.com", "https://api.example.com/v1", True),
         ("https://api.example.com/v1", "https://api.example.com/v10", False),
+        ("[::1]:8000", "http://[::1]:8000/v1", True),
+        ("http://[::1]:8000", "http://[::1]:8000/v1", True),
+        ("[::1]:*", "http://[::1]:8000/v1", True),
+        ("[::1]:8000", "http://[::2]:8000/v1", False),
     ],
 )
 def test_an_endpoint_covers_what_lies_below_it(endpoint: str, provider: str, is_covered: bool) -> None:
     assert EndpointLimit(endpoint=endpoint, slots=4, limit="x").rule().covers(provider) is is_covered
 
 
+def test_a_limit_covers_a_model_at_an_ipv6_address() -> None:
+    model = Model("m", base_url="http://[::1]:8000/v1")
+    assert EndpointLimit(endpoint="[::1]:8000", slots=4).rule().covers(request_key(model).account.provider)
+
+
 @pytest.mark.parametrize(
     ("entry", "told"),
     [
         ({"endpoint": "*.example.com", "slots": 4}, "has no name"),
+        ({"endpoint": "[::1", "slots": 4}, "the limit of endpoint '\\[::1' has no name"),
         ({"endpoint": "", "slots": 4}, "endpoint"),
         ({"endpoint": "a", "slots": -1}, "slots"),
         ({"endpoint": "a", "slots": 4, "per_process": 0}, "per_process"),

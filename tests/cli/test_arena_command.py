@@ -41,8 +41,8 @@ def test_equal_answers_tie_without_a_judge_and_are_shown_as_table_and_json(headg
 def test_what_cannot_be_compared_is_a_sentence(headgate: Command, store: None) -> None:
     said = headgate("arena", *JUDGE, "--model", "one,nobody")
     assert said.status == 2
-    assert "the store has no answer of a model 'nobody'" in said.err
-    assert "There are answers of one@main, other@main." in said.err, "all that the store has, not those named"
+    assert "the store has no answer by a model 'nobody'" in said.err
+    assert "There are answers by one@main, other@main." in said.err, "all that the store has, not those named"
     assert "--instances must be >= 1 (got 0)" in headgate("arena", *JUDGE, "--instances", "0").err
     assert "setting 'judge_model' is empty" in headgate("arena").err
 

@@ -43,8 +43,10 @@ async def test_a_count_of_the_engine_that_differs_from_the_pools_is_told_with_it
 
 
 async def test_the_last_error_of_a_worker_that_works_again_is_told_as_over() -> None:
-    assert "nobody listens there; it has recovered" in await shown(last_error="nobody listens there", failures=0)
-    assert "recovered" not in await shown(last_error="nobody listens there", failures=1)
+    assert "no process listens there; it has recovered" in await shown(
+        last_error="no process listens there", failures=0
+    )
+    assert "recovered" not in await shown(last_error="no process listens there", failures=1)
     assert "recovered" not in await shown(last_error="")
 
 

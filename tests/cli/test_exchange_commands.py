@@ -88,7 +88,7 @@ def test_options_choose_samples(headgate: Command, stored: Path, options: tuple[
         (("--min-score", "2"), "min_score must be in [0, 1] (got 2.0)"),
         (("--since", "2026-02-01", "--until", "2026-01-01"), "since must be before until"),
         (("--since", "yesterday"), "--since"),
-        (("--format", "affine-summary", "--successes"), "an affine-summary is of all samples"),
+        (("--format", "affine-summary", "--successes"), "an affine-summary covers all samples"),
         (("--format", "inspect", "--until", "2000-01-01"), "there is nothing to export"),
         (("--campaign", "othr"), "the store has no sample of campaign 'othr'; did you mean 'other'?"),
         (("--campaign", "none"), "It has samples of the campaigns: main, other;"),
@@ -158,7 +158,7 @@ def test_a_file_that_is_not_there_or_no_sample_is_refused(headgate: Command) -> 
     assert "none.jsonl cannot be read: No such file" in headgate("import", "none.jsonl").err
     found = headgate("import", "wrong.jsonl")
     assert found.status == 2
-    assert "line 1 of wrong.jsonl is no sample" in found.err
+    assert "line 1 of wrong.jsonl is not a sample" in found.err
 
 
 @pytest.mark.parametrize("name", ["out.csv", "out.json", "out.jsonl.gz"])

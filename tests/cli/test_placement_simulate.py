@@ -63,7 +63,7 @@ def test_the_figure_is_an_svg_that_a_page_can_hold(headgate: Command, jobs: Path
     assert Path(said.document["figure"]) == tmp_path / "held.svg"
     text = (tmp_path / "held.svg").read_text()
     assert ET.fromstring(text).tag.endswith("svg")
-    assert "Who held what" in text
+    assert "Which jobs held which GPUs" in text
 
 
 def test_rules_of_a_file_decide_who_is_stopped(headgate: Command, jobs: Path, tmp_path: Path) -> None:

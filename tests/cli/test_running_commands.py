@@ -112,8 +112,8 @@ def test_a_run_into_another_store_says_that_its_journal_gives_no_task_again(
     said = headgate(*ask)
     assert said.status == 4, "no sample of it has a score"
     words = " ".join(said.out.split())
-    assert "not taken: 12 tasks that the journal .headgate/journal has given out before" in words
-    assert "of which the store other has no sample" in words
+    assert "not taken: 12 tasks that the journal .headgate/journal has assigned before" in words
+    assert "for which the store other has no sample" in words
 
 
 def test_tasks_that_wait_for_another_model_are_no_other_run(
@@ -124,7 +124,7 @@ def test_tasks_that_wait_for_another_model_are_no_other_run(
     ask = ("run", "--roster", "roster.yaml", "-e", "affine:sat-hard", "--instances", "6", "--store", "other")
     words = " ".join(headgate(*ask).out.split())
     assert "1 task open (nothing is left to take here)" in words
-    assert "not taken: 12 tasks that the journal .headgate/journal has given out before" in words
+    assert "not taken: 12 tasks that the journal .headgate/journal has assigned before" in words
     assert "another run" not in words
 
 
@@ -281,7 +281,7 @@ def test_answers_that_were_cut_off_are_counted_and_their_models_named() -> None:
     ]
     columns = ["model", "environment", "sequence", "score", "error_kind", "error", "finished_at", "finish_reason"]
     samples = pl.DataFrame(rows, schema=columns, orient="row")
-    assert missing_lines(samples) == ["1 with an answer cut off at its limit of tokens: m@main; raise max_tokens"]
+    assert missing_lines(samples) == ["1 with an answer cut off at its token limit: m@main; raise max_tokens"]
 
 
 def test_an_evaluation_that_is_run_again_runs_nothing_again(headgate: Command, sampled) -> None:

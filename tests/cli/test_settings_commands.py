@@ -103,7 +103,7 @@ def test_environments_of_agentgym_servers_are_listed_and_asked_whether_they_answ
 def test_a_server_of_what_agentgym_does_not_have_is_refused(headgate: Command) -> None:
     said = headgate("environments", "--set", "agentgym_servers=sciwold=http://127.0.0.1:9")
     assert said.status == 2
-    assert "'sciwold', which AgentGym has no server of; did you mean 'sciworld'" in said.err
+    assert "'sciwold', for which AgentGym has no server; did you mean 'sciworld'" in said.err
 
 
 def test_plan_fits_when_the_workers_carry_the_rates(headgate: Command, roster: Path) -> None:

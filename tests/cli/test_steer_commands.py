@@ -136,7 +136,9 @@ def test_a_running_campaign_is_paused_changed_and_resumed(headgate: Command, run
     assert headgate("set", "rate", "1", "-e", ENVIRONMENT, *to).status == 0
     until(lambda: "gate: rate, until " in (why := headgate("why", "m", ENVIRONMENT, *to)).out or why.status == 2)
     why = headgate("why", "m", ENVIRONMENT, *to)
-    assert f"the next task of m@main in {ENVIRONMENT} is not due: what was due of it is done; it is sampled" in why.out
+    assert (
+        f"the next task of m@main in {ENVIRONMENT} is not due: all its due samples are done; it is sampled" in why.out
+    )
     assert headgate("set", "rate", "default", "-e", ENVIRONMENT, *to).status == 0
 
 

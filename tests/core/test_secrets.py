@@ -156,7 +156,7 @@ def test_what_is_shaped_like_a_key_is_masked_though_nobody_told_us_of_it(message
         "see https://example.org/a@b for the task",
         "risk-averse agents skip-ahead",
         "entry 1 (my-model), api_key: environment variable MY_MODEL_KEY is not set",
-        "entry 1 (my-model), api_key: variable MY_MODEL_KEY holds no key",
+        "entry 1 (my-model), api_key: variable MY_MODEL_KEY holds no valid key",
         "monitor_token: must be given beyond loopback",
         "",
     ],

@@ -161,12 +161,12 @@ async def test_what_is_no_action_is_not_sent_and_costs_a_round(dialect, reply, p
     ("path", "answer", "said"),
     [
         ("/create", {"error": "no memory"}, "failed at POST /create: no memory"),
-        ("/create", {"id": "x"}, "answered POST /create with 'x', not with the number of a session"),
+        ("/create", {"id": "x"}, "answered POST /create with 'x' instead of a session's number"),
         ("/create", [], "answered /create without 'id'; is it AgentGym's server of textcraft?"),
         ("/reset", {"error": "list index out of range"}, "failed at POST /reset: list index out of range"),
         ("/reset", {"state": "x"}, "answered /reset without 'observation'; is it AgentGym's server of textcraft?"),
         ("/step", {"error": "The task with environment 40 has finished."}, "failed at POST /step: The task"),
-        ("/step", {"observation": 7, "reward": 0, "done": False}, "answered /step with 7 where a text was due"),
+        ("/step", {"observation": 7, "reward": 0, "done": False}, "answered /step with 7 instead of text"),
         ("/step", {"observation": "x", "done": True}, "answered /step without 'reward'"),
         ("/step", {"observation": "x", "reward": 1}, "answered /step without 'done'"),
     ],
@@ -178,7 +178,7 @@ async def test_what_a_server_does_wrong_is_never_the_models_failure(path, answer
         result = await converse(served("textcraft", url), 0, 0, says(OPEN))
     assert (result.score, result.error_kind) == (None, ErrorKind.ENVIRONMENT)
     assert said in result.error
-    assert "start it again, or correct its address in `agentgym_servers`" in result.error
+    assert "restart it, or correct its address in `agentgym_servers`" in result.error
     assert server.sessions == {}
 
 

@@ -97,7 +97,7 @@ async def serving(*faults):
     [
         ("status", "answered POST /step with status 500: 'Internal Server Error'"),
         ("error", "failed at POST /step: simulated"),
-        ("no_json", "answered POST /step with what is no JSON: '<html>Bad gateway</html>'"),
+        ("no_json", "answered POST /step with invalid JSON: '<html>Bad gateway</html>'"),
     ],
 )
 async def test_a_server_that_fails_in_the_middle_leaves_no_score_and_no_session(kind, said):
@@ -119,7 +119,7 @@ async def test_a_server_that_dies_in_the_middle_leaves_no_score_and_the_next_epi
     with pytest.raises(errors.EnvironmentFailedError) as caught:
         await environment.open(1, 0)
     assert f"the AgentGym server of textcraft at {process.url} cannot be reached for POST /create" in str(caught.value)
-    assert caught.value.next_step.startswith("Look at the server's log, start it again")
+    assert caught.value.next_step.startswith("Check the server's log, restart it")
 
 
 async def test_a_server_that_hangs_is_given_up_at_the_deadline():

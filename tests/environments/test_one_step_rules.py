@@ -1,10 +1,14 @@
-"""The greedy programmer's rules of one step."""
+"""The one-step rules of `affine:ded`'s greedy baseline, and the program that follows them."""
 
 from __future__ import annotations
 
 import pytest
 
-from headgate_environments.affine.ded import fitting_rule
+from headgate.environments import SANDBOX
+from headgate.environments.answers import last_python_fence
+from headgate_environments.affine.codeio import Case
+from headgate_environments.affine.ded import Deduction, DeductionEnvironment
+from headgate_environments.affine.one_step_rules import fitting_rule
 
 
 @pytest.mark.parametrize(
@@ -27,3 +31,16 @@ def test_where_no_rule_fits_the_first_example_is_repeated():
 
 def test_huge_numbers_do_not_stall_it():
     assert fitting_rule([({"n": 10**30}, 10**30 - 1), ({"n": 5}, 4)])({"n": 3}) == 2
+
+
+async def test_the_greedy_reply_is_a_program_that_follows_the_rule(monkeypatch):
+    examples = (Case('{"n": 44}', "43"), Case('{"n": 7}', "6"))
+    environment = DeductionEnvironment()
+
+    async def task(index, seed):
+        return Deduction(None, examples, ())
+
+    monkeypatch.setattr(environment._tasks, "get", task)
+    reply = await environment.baseline("greedy", 0, 0, (), None)
+    run = await SANDBOX.run(last_python_fence(reply), '{"n": 10}\n')
+    assert (run.is_clean, run.stdout.strip()) == (True, "9")

@@ -192,7 +192,7 @@ async def test_a_stream_that_stands_still_after_its_first_token_is_a_timeout() -
 
     async with raw_server(script) as url:
         error = await failure_of(model(url), ClientSettings(stream=True, idle_s=0.1))
-    assert (error.kind, str(error)) == (ErrorKind.PROVIDER_TIMEOUT, "the stream stood still for 0.1 s")
+    assert (error.kind, str(error)) == (ErrorKind.PROVIDER_TIMEOUT, "the stream stalled for 0.1 s")
 
 
 async def test_pings_before_the_first_token_do_not_count_as_progress() -> None:

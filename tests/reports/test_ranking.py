@@ -86,7 +86,7 @@ def test_a_difference_that_leaves_out_an_environment_is_marked_and_the_note_name
     assert (first["mean"], second["mean"], second["difference"]) == ("0.875", "0.500", "-0.750 *")
     (note,) = [note for note in leaderboard_notes(board) if note.startswith("*")]
     assert note == (
-        f"* {B}: difference from {A} over common tasks alone; left out, with fewer than 10 of them: test:few (9)."
+        f"* {B}: difference from {A} over common tasks only; left out, with fewer than 10 of them: test:few (9)."
     )
     assert note in leaderboard_view(board).page()
     assert note in MarkdownIt().render(leaderboard_view(board).markdown())
@@ -103,7 +103,7 @@ def test_beside_a_difference_stand_the_means_that_it_is_the_difference_of() -> N
 def test_a_difference_over_fewer_tasks_is_marked_though_no_environment_is_left_out() -> None:
     board = build_leaderboard(_samples((A, "test:one", [1.0] * 30), (B, "test:one", [0.0] * 20)))
     assert standing_rows(board)[1]["difference"] == "-1.000 *"
-    assert f"* {B}: difference from {A} over common tasks alone." in leaderboard_notes(board)
+    assert f"* {B}: difference from {A} over common tasks only." in leaderboard_notes(board)
 
 
 def test_a_difference_over_all_tasks_of_both_has_no_mark() -> None:

@@ -148,7 +148,7 @@ def test_a_pair_without_an_open_task_says_when_its_next_sample_falls_due_or_why_
         await clock.sleep(30.0)
         assert campaign.inquiry.tasks(model, environment, 1) == []
         due = said()
-        assert (due.gate, due.reason) == ("rate", "what was due of it is done; it is sampled 86.4 times a day")
+        assert (due.gate, due.reason) == ("rate", "all its due samples are done; it is sampled 86.4 times a day")
         assert due.until is not None
         assert due.until > campaign.now()
         assert campaign.inquiry.next_due(model, "test:other") is campaign.inquiry.next_due("other", environment) is None
@@ -162,7 +162,7 @@ def test_a_pair_without_an_open_task_says_when_its_next_sample_falls_due_or_why_
         campaign._settling.give_up(model, "its engine does not start")
         assert (said().gate, said().reason) == (
             "settled",
-            "no further sample of it is taken: its engine does not start",
+            "it gets no further sample: its engine does not start",
         )
 
         await campaign.steering.steer({"verb": "drain"}, "ops")
@@ -218,7 +218,7 @@ def test_a_pair_whose_model_is_paused_for_errors_or_whose_mean_is_known_says_so(
     )
     known, failing = found["m000@main"], found["m001@main"]
     assert known is not None
-    assert (known.gate, known.reason) == ("settled", "no further sample of it is taken: its mean is known well enough")
+    assert (known.gate, known.reason) == ("settled", "it gets no further sample: its mean is known well enough")
     assert failing is not None
     assert (failing.gate, failing.reason) == (
         "model_pause",
@@ -233,7 +233,7 @@ def test_a_pair_of_a_fixed_matrix_that_is_done_has_no_further_task(world: World)
         found = campaign.inquiry.next_due("m000@main", "test:one")
         assert found is not None
         assert (found.gate, found.until) == ("source", None)
-        assert found.reason == "what was due of it is done, and the run's source has no further task of it"
+        assert found.reason == "all its due samples are done, and the run's source has no further task for it"
 
     provider = MatrixTaskProvider(["test:one"], 3)
     world.run(models(1), {"test:one": 100.0}, during=ask, duration_s=200, plan={"provider": provider})

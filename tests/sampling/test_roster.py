@@ -178,13 +178,13 @@ def test_a_missing_field_and_an_unquoted_revision_say_what_to_do() -> None:
 
 
 def test_two_models_of_one_name_and_revision_are_an_error_and_two_revisions_are_not() -> None:
-    assert "name and revision m@main are those of entry 1" in said(entry(), entry())
+    assert "has the name and revision m@main of entry 1" in said(entry(), entry())
     assert len(read(entry(), entry(revision="next"))) == 2
 
 
 def test_two_models_of_one_uid_are_an_error_also_where_one_is_a_position() -> None:
     text = said(entry(name="a", uid=1), entry(name="b"))
-    assert "entry 2 (b), uid: 1 is also that of entry 1 (a)" in text
+    assert "entry 2 (b), uid: 1 is also the uid of entry 1 (a)" in text
 
 
 @pytest.mark.parametrize(

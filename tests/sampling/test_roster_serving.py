@@ -89,12 +89,12 @@ def test_what_cannot_be_served_is_refused_with_its_field_and_rule(serve: object,
 
 def test_an_entry_has_an_endpoint_or_engines_and_never_both() -> None:
     text = said({"name": "m", "serve": VLLM, "base_url": "http://127.0.0.1:1/v1"}, {"name": "n"})
-    assert "entry 1 (m), serve: takes the place of base_url and api_key, and stands beside neither" in text
+    assert "entry 1 (m), serve: replaces base_url and api_key; leave those out" in text
     assert "entry 2 (n), base_url: is missing; every entry needs one, or `serve`" in text
 
 
 def test_a_roster_from_elsewhere_starts_no_programs() -> None:
-    assert "a roster from elsewhere may not start programs" in said({"name": "m", "serve": VLLM}, allow_programs=False)
+    assert "a remote roster may not start programs" in said({"name": "m", "serve": VLLM}, allow_programs=False)
 
 
 async def test_a_mapping_may_say_how_a_model_is_served() -> None:

@@ -393,7 +393,7 @@ def test_a_worker_that_cannot_be_started_leaves_its_task_queued_and_its_lease_fr
 
 
 def test_a_task_that_can_never_run_is_refused_by_name() -> None:
-    with pytest.raises(InvalidInputError, match="task m-0 wants 9 of gpu, of which there are 0"):
+    with pytest.raises(InvalidInputError, match="task m-0 wants 9 of gpu, more than the limit of 0"):
         run_virtual(_ran(single(1, needs={"gpu": 9})))
 
 

@@ -285,7 +285,7 @@ async def test_a_format_that_is_unknown_is_answered_with_the_nearest(store: Samp
 
 
 async def test_a_summary_is_of_everything(store: SampleStore, tmp_path: Path) -> None:
-    with pytest.raises(errors.InvalidInputError, match="is of all samples"):
+    with pytest.raises(errors.InvalidInputError, match="covers all samples"):
         await export_samples(store, tmp_path / "file", "affine-summary", now=START, chosen=Chosen(successes=True))
 
 

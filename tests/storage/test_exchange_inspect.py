@@ -135,7 +135,7 @@ async def test_the_metrics_are_inspect_s_own_and_ours_beside_them(store: SampleS
 
 
 async def test_one_log_cannot_hold_two_models(store: SampleStore, tmp_path: Path) -> None:
-    with pytest.raises(errors.InvalidInputError, match="is one log, and these samples make"):
+    with pytest.raises(errors.InvalidInputError, match="is one log, but these samples make"):
         await export_samples(store, tmp_path / "one.eval", "inspect", now=START)
     assert not (tmp_path / "one.eval").exists()
 

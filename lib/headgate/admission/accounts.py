@@ -1,4 +1,4 @@
-"""What the controller knows of each provider, its models and their request keys, and who waits for it."""
+"""The controller's state of each provider, its models and their request keys, and the waiters of each provider."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from headgate.scheduling import FairQueue, Selection
 class Waiters:
     """The waiters of one provider. Pure; owned by the controller.
 
-    One fair queue, whose lanes are the request keys and whose items are flows (a group in a key): groups share a
-    provider's slots, and a model's cap over its domains, by weight, and a key that admits nothing holds up no other. A
+    One fair queue, whose lanes are the request keys and whose items are flows (a group in a key). Groups share a
+    provider's slots, and a model's cap over its domains, by weight; a key that admits nothing holds up no other. A
     group that waits in several open keys has one share, divided among them.
 
-    Invariants (`validate`): a flow is in the queue exactly while somebody waits in it; `count` is the sum over flows;
-    `ready` is how many keys are open, each of them with waiters; `keys` are those with waiters.
+    Invariants (`validate`): a flow is in the queue exactly while it has waiters; `count` is the sum over flows;
+    `ready` is the number of open keys, each with waiters; `keys` are those with waiters.
     """
 
     __slots__ = ("_groups", "_queue", "count", "keys", "ready")
@@ -37,7 +37,7 @@ class Waiters:
         self.ready = 0
 
     def add(self, ticket: Ticket, key: KeyState) -> None:
-        """Let a ticket wait; the first waiter of a key finds it closed. O(log flows)."""
+        """Add a waiting ticket; with its first waiter a key starts out closed. O(log flows)."""
         if not key.waiting:
             self._queue.close_lane(key.lane)
             self.keys[key] = None
@@ -56,7 +56,7 @@ class Waiters:
         self.count += 1
 
     def remove(self, ticket: Ticket) -> None:
-        """Let a ticket wait no longer, without having been served. O(log flows)."""
+        """Remove a ticket that was not served. O(log flows)."""
         flow = ticket.flow
         if flow is None:
             return
@@ -67,7 +67,7 @@ class Waiters:
         self._left(ticket, flow)
 
     def select(self) -> Selection[Flow] | None:
-        """Return the flow whose turn it is among those of open keys; changes nothing."""
+        """Return the flow whose turn it is among those of open keys; change nothing."""
         return self._queue.first(0)
 
     def take(self, selection: Selection[Flow]) -> Ticket:
@@ -87,21 +87,21 @@ class Waiters:
         return ticket
 
     def close(self, key: KeyState) -> None:
-        """Pass over all waiters of a key until it is opened."""
+        """Skip all waiters of a key until it is opened."""
         if key.is_open:
             key.is_open = False
             self.ready -= 1
             self._queue.close_lane(key.lane)
 
     def open(self, key: KeyState) -> None:
-        """Let the waiters of a key, which has some, have their turn."""
+        """Let the waiters of a key be selected; the key must have some."""
         if not key.is_open:
             key.is_open = True
             self.ready += 1
             self._queue.open_lane(key.lane)
 
     def _weigh(self, flow: Flow) -> None:
-        """Give a flow its part of its group's weight, for its next turn."""
+        """Set a flow's part of its group's weight for its next turn."""
         siblings = self._groups[flow.owner]
         rivals = 1 if len(siblings) == 1 else sum(other is flow or other.key.is_open for other in siblings)
         flow.weight = flow.share / rivals
@@ -128,10 +128,10 @@ class Waiters:
         assert {flow.name for flow in flows} == {flow.name for flow in self._queue.items()}, "a flow is not queued"
         assert {flow.name for flow in flows} == {flow.name for group in self._groups.values() for flow in group}
         assert self.count == sum(len(flow.tickets) for flow in flows) == sum(key.waiting for key in keys)
-        assert set(self.keys) == {key for key in keys if key.waiting}, "who waits is miscounted"
+        assert set(self.keys) == {key for key in keys if key.waiting}, "waiters are miscounted"
         assert self.ready == sum(key.is_open for key in keys), "open keys are miscounted"
         for key in keys:
-            assert key.waiting or not key.is_open, f"{key.key} is open for nobody"
+            assert key.waiting or not key.is_open, f"{key.key} is open without waiters"
             assert not key.waiting or self._queue.is_open(key.lane) is key.is_open
             assert key.waiting == sum(len(flow.tickets) for flow in key.flows.values())
             for flow in key.flows.values():
@@ -141,20 +141,20 @@ class Waiters:
 
 @dataclass(slots=True, eq=False)
 class Provider:
-    """A provider: its slots, and everybody who waits for one of its models. Owned by the controller."""
+    """A provider: its slots, and the waiters for all of its models. Owned by the controller."""
 
     name: str
     slots: float = math.inf
-    """What this process may have in flight; infinite where no slot bank says otherwise."""
+    """The most requests that this process may have in flight; infinite without a slot bank."""
     in_flight: int = 0
     waiters: Waiters = field(default_factory=Waiters)
     accounts: dict[ProviderModel, Account] = field(default_factory=dict)
     rate_share: float = 1.0
-    """The part of every limit per minute that is this process's."""
+    """This process's share of every limit per minute, as a fraction."""
     served: int = 0
-    """Number of the last lease that one of its waiters was granted."""
+    """Number of the last lease granted to one of its waiters."""
     is_short: bool = False
-    """Whether somebody had to wait for a slot since one was last free; kept by who tells of pressure."""
+    """Whether a request had to wait for a slot since one was last free; maintained by `PressureWatch`."""
 
     @property
     def is_full(self) -> bool:
@@ -162,13 +162,13 @@ class Provider:
         return self.in_flight >= self.slots
 
     def pressing(self, now: float) -> int:
-        """Return how many waiting requests more slots would let go at once, their own limits kept."""
+        """Return how many waiting requests more slots would admit at once, within their own limits."""
         return sum(account.pressing(now) for account in self.accounts.values())
 
 
 @dataclass(slots=True, eq=False)
 class Account:
-    """One model at one provider: the static cap over its domains and aliases, its cooldown, its breaker."""
+    """One model at one provider: its static cap over all domains and aliases, its cooldown, its breaker."""
 
     name: ProviderModel
     provider: Provider
@@ -180,14 +180,14 @@ class Account:
     blocked_until: float = 0.0
     keys: dict[Domain, KeyState] = field(default_factory=dict)
     due_at: float = math.inf
-    """When the controller looks at it next without being asked."""
+    """When the controller looks at it next on its own."""
     rates: AccountRates | None = None
-    """The limits per minute that hold for it; None where there are none."""
+    """The limits per minute that apply to it; None if there are none."""
     learner: RateLearner | None = None
-    """What refusals that told nothing show of a limit per minute; None before the first."""
+    """Infers a limit per minute from refusals that state none; None before the first such refusal."""
 
     def admits(self, now: float) -> bool:
-        """Return whether its own rules let one more request of it pass."""
+        """Return whether its own rules admit one more request."""
         breaker = self.breaker
         return (
             self.in_flight < self.cap
@@ -197,7 +197,7 @@ class Account:
         )
 
     def pressure(self, now: float) -> Pressure | None:
-        """Return what holds every request of it now, whatever its domain."""
+        """Return what holds up all of its requests now, in every domain."""
         if self.in_flight >= self.cap:
             return Pressure(PressureReason.AGGREGATE_CAP)
         if self.blocked_until > now:
@@ -209,7 +209,7 @@ class Account:
         return None
 
     def pressing(self, now: float) -> int:
-        """Return how many of its waiting requests only the provider's slots hold."""
+        """Return how many of its waiting requests are held up only by the provider's slots."""
         if not self.admits(now):
             return 0
         room = 1 if not self.breaker.is_closed else self.cap - self.in_flight
@@ -218,7 +218,7 @@ class Account:
 
 @dataclass(slots=True, eq=False)
 class KeyState:
-    """One request key: its adaptive limit and what is in flight and waits under it."""
+    """One request key: its adaptive limit, and the requests in flight and waiting under it."""
 
     key: RequestKey
     account: Account
@@ -227,15 +227,15 @@ class KeyState:
     in_flight: int = 0
     waiting: int = 0
     is_open: bool = False
-    """Whether its waiters may be selected; only ever while it has some."""
+    """Whether its waiters may be selected; never without waiters."""
     queued_since: float = 0.0
     queue_told_at: float = -math.inf
     is_queue_told: bool = False
-    """Whether it was told that its queue formed, so that its end is told, too."""
+    """Whether `RequestQueueFormed` was emitted, so that the queue's end is reported, too."""
     flows: dict[str, Flow] = field(default_factory=dict)
     last_outcome: str = ""
     rate_limits: int = 0
-    """Refusals for the rate in a row."""
+    """Consecutive rate-limit refusals."""
     answered: int = 0
     rate_limited: int = 0
     peak_in_flight: int = 0
@@ -243,7 +243,7 @@ class KeyState:
     told: Pressure | None = None
 
     def admits(self, now: float) -> bool:
-        """Return whether one more request of it may be sent, free slots of the provider provided."""
+        """Return whether one more request may be sent, provided that the provider has a free slot."""
         return self.in_flight < self.law.limit and self.account.admits(now)
 
     def pressure(self, now: float) -> Pressure | None:
@@ -259,7 +259,7 @@ class KeyState:
         return Pressure(PressureReason.NO_SLOTS) if account.provider.is_full else None
 
     def status(self, now: float) -> RequestStatus:
-        """Return what it is like; of whom it serves, and which retries were denied, nothing is known here."""
+        """Return its status; the models that it serves and denied retries are not known here and stay empty."""
         account, pressure = self.account, self.pressure(now)
         opens_at = pressure.until if pressure is not None and pressure.until is not None else now
         return RequestStatus(
@@ -287,8 +287,8 @@ class KeyState:
 class Accounts:
     """Every provider, model and request key that the controller knows. Pure; owned by the controller.
 
-    Invariants (`validate`): a cap is the smallest that an alias asks for, and 0 without aliases; an account without
-    aliases is kept only while it has requests in flight; counts of what is in flight add up level by level.
+    Invariants (`validate`): a cap is the smallest that an alias asks for, or 0 without aliases; an account without
+    aliases is kept only while it has requests in flight; counts of requests in flight add up on every level.
     """
 
     __slots__ = ("_breaker", "_make_law", "by_name", "keys", "providers", "scopes")
@@ -302,14 +302,14 @@ class Accounts:
         self.scopes = RateScopes()
 
     def provider(self, name: str) -> Provider:
-        """Return the provider of a name, known or new."""
+        """Return the provider with this name, creating it if needed."""
         found = self.providers.get(name)
         if found is None:
             found = self.providers[name] = Provider(name)
         return found
 
     def account(self, name: ProviderModel) -> Account:
-        """Return the account of a name, known or new."""
+        """Return the account with this name, creating it if needed."""
         found = self.by_name.get(name)
         if found is None:
             provider = self.provider(name.provider)
@@ -318,7 +318,7 @@ class Accounts:
         return found
 
     def key(self, key: RequestKey) -> KeyState | None:
-        """Return the state of a key, with a fresh limit at its first use; None where its model is not registered."""
+        """Return the state of a key, with a fresh limit on first use; None if its model is not registered."""
         found = self.keys.get(key)
         if found is not None:
             return found if found.account.caps else None
@@ -330,7 +330,7 @@ class Accounts:
         return state
 
     def forget(self, account: Account, now: float) -> None:
-        """Drop an account that has neither aliases nor anything in flight, and a provider that has no account left."""
+        """Drop an account with no aliases and no requests in flight, and its provider if that has no account left."""
         self.scopes.leave(account, now)
         for key in account.keys.values():
             del self.keys[key.key]
@@ -338,12 +338,12 @@ class Accounts:
         provider = account.provider
         del provider.accounts[account.name]
         if not provider.waiters.count:
-            # The queue remembers every key that ever waited in it; where models come and go, that has an end here.
+            # The queue remembers every key that ever waited in it: replace it, or it would grow as models come and go.
             provider.waiters = Waiters()
         if not provider.accounts and provider.slots == math.inf:
             del self.providers[provider.name]
 
-    # What others may see.
+    # Views.
 
     def pressure(self, key: RequestKey, now: float) -> Pressure | None:
         """Return what a request of `key` would have to wait for; None if nothing, or if its model is not registered."""
@@ -356,11 +356,11 @@ class Accounts:
         return account.pressure(now) or (Pressure(PressureReason.NO_SLOTS) if account.provider.is_full else None)
 
     def statuses(self, now: float) -> list[RequestStatus]:
-        """Return every key that was ever asked for."""
+        """Return the status of every known request key."""
         return [key.status(now) for key in self.keys.values()]
 
     def pressing(self, provider: str, now: float) -> int:
-        """Return how many waiters more slots of a provider would let go at once."""
+        """Return how many waiters more slots of a provider would admit at once."""
         state = self.providers.get(provider)
         return 0 if state is None else state.pressing(now)
 
@@ -383,7 +383,7 @@ class Accounts:
         for account in self.by_name.values():
             account.breaker.validate()
             assert account.cap == min(account.caps.values(), default=0), f"{account.name}: cap"
-            assert account.caps or account.in_flight, f"{account.name} is kept for nothing"
+            assert account.caps or account.in_flight, f"{account.name} is kept without need"
             assert account.in_flight == sum(key.in_flight for key in account.keys.values()), (
                 f"{account.name}: in flight"
             )

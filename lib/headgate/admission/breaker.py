@@ -1,4 +1,4 @@
-"""The circuit breaker of a model at a provider: when even one request at a time is refused, stop asking."""
+"""The circuit breaker of a model at a provider: stops requests when even one at a time is refused."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class BreakerRule:
     """When a breaker opens and how long it stays open.
 
     Attributes:
-        refusals: rate-limited attempts in a row, each admitted at limit 1, that open it.
-        first_s: how long it stays open at first, when the provider names no time of its own.
-        factor: what the time grows by with each probe that is refused.
-        longest_own_s: what it grows to so; a probe every 20 s costs a provider nothing.
-        longest_s: time at most, whatever the provider asks for: a bad `Retry-After` must not end a model for good.
+        refusals: consecutive rate-limited attempts, each admitted at limit 1, that open it.
+        first_s: how long it first stays open if the provider names no time.
+        factor: the time grows by this factor with each refused probe.
+        longest_own_s: what it grows to; a probe every 20 s costs a provider nothing.
+        longest_s: longest time, whatever the provider asks for: a bad `Retry-After` must not stop a model for good.
     """
 
     refusals: int = 5
@@ -34,7 +34,7 @@ class BreakerRule:
 
 
 class BreakerState(StrEnum):
-    """Closed: requests pass. Open: none does. Half open: one probe may be sent, or is on its way."""
+    """Closed: requests pass. Open: none passes. Half open: one probe may be sent, or is in flight."""
 
     CLOSED = "closed"
     OPEN = "open"
@@ -42,7 +42,7 @@ class BreakerState(StrEnum):
 
 
 class BreakerMove(StrEnum):
-    """What an outcome did to a breaker."""
+    """A change of a breaker's state by an outcome."""
 
     OPENED = "opened"
     CLOSED = "closed"
@@ -55,11 +55,11 @@ _INCONCLUSIVE: Final = frozenset({OutcomeKind.PROVIDER_FAILURE, OutcomeKind.PROV
 class Breaker:
     """One breaker. Pure; owned by the controller, one per provider-model.
 
-    At limit 1 a limit law cannot cut any further: without a breaker a model that is out of quota for an hour would be
-    asked for the whole hour at the pace of its cooldown.
+    At limit 1 a limit law cannot cut any further: without a breaker, a model that is out of quota for an hour would
+    receive requests for the whole hour at the pace of its cooldown.
 
-    Invariants (`validate`): a probe is on its way only while the breaker is not closed; `until` never goes
-    back while it lies ahead.
+    Invariants (`validate`): a probe is in flight only while the breaker is not closed; an `until` in the future never
+    moves back.
     """
 
     rule: BreakerRule = field(default_factory=BreakerRule)
@@ -74,7 +74,7 @@ class Breaker:
     """Number of the lease whose attempt is the probe."""
 
     def state(self, now: float) -> BreakerState:
-        """Return what the breaker is at `now`."""
+        """Return the breaker's state at `now`."""
         if self.is_closed:
             return BreakerState.CLOSED
         return BreakerState.HALF_OPEN if self.probe is not None or now >= self.until else BreakerState.OPEN
@@ -84,12 +84,12 @@ class Breaker:
         return self.is_closed or (self.probe is None and now >= self.until)
 
     def admitted(self, lease: int) -> None:
-        """Note that an attempt was admitted; while the breaker is not closed it is the probe."""
+        """Note that an attempt was admitted; unless the breaker is closed, it is the probe."""
         if not self.is_closed:
             self.probe = lease
 
     def observe(self, lease: int, admitted: Admitted, outcome: RequestOutcome, now: float) -> BreakerMove | None:
-        """Take the outcome of an attempt; return what it did to the breaker.
+        """Learn from the outcome of an attempt; return how it moved the breaker, if it did.
 
         Attempts that were admitted before the breaker opened prove nothing about the time after.
         """
@@ -131,7 +131,7 @@ class Breaker:
         return BreakerMove.OPENED
 
     def _pause_s(self, outcome: RequestOutcome, now: float) -> float:
-        # The exponent is bounded before it is used: factor ** 2000 is an OverflowError.
+        # The exponent must be bounded first: factor ** 2000 raises OverflowError.
         own = min(self.rule.longest_own_s, self.rule.first_s * self.rule.factor ** min(self.level, 64))
         lasting = _SHARE * (now - self.opened_at)
         return min(self.rule.longest_s, max(own, lasting, outcome.retry_after_s or 0.0))

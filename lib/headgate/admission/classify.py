@@ -1,4 +1,4 @@
-"""What an exception of an attempt stands for: its error kind, and the outcome that the limits learn from."""
+"""Classifies an attempt's exception: its error kind, and the outcome that the limits learn from."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from headgate.models import kind_of_status, retry_after_s
 
 
 class OutcomeKind(StrEnum):
-    """What an attempt came to, the same in sync and async paths."""
+    """How an attempt ended, the same in sync and async paths."""
 
     SUCCESS = "success"
     RATE_LIMITED = "rate_limited"
@@ -30,12 +30,12 @@ class RequestOutcome(NamedTuple):
     """The end of one attempt. A named tuple because one is made per request.
 
     Attributes:
-        retry_after_s: what the provider asked to wait; None when it did not say.
-        latency_s: from sending to the end of the answer; None when there was none.
-        first_token_s: time to the first token where the answer was streamed.
-        tokens: completion tokens of the answer; 0 when unknown.
+        retry_after_s: how long the provider asked to wait; None if it did not say.
+        latency_s: from sending to the end of the answer; None if there was none.
+        first_token_s: time to the first token; None if the answer was not streamed.
+        tokens: completion tokens of the answer; 0 if unknown.
         prompt_tokens: of the request, likewise.
-        told: what the answer told of the provider's limits per minute.
+        told: what the answer states about the provider's limits per minute.
     """
 
     kind: OutcomeKind
@@ -64,34 +64,34 @@ _OUTCOMES: Final[Mapping[ErrorKind, OutcomeKind]] = {
     ErrorKind.PROVIDER_FAILURE: OutcomeKind.PROVIDER_FAILURE,
     ErrorKind.PROVIDER_TIMEOUT: OutcomeKind.PROVIDER_TIMEOUT,
     ErrorKind.CONNECTION: OutcomeKind.PROVIDER_FAILURE,
-    # Refused in an orderly way: it says nothing about how many requests the provider can take.
+    # A proper refusal: it says nothing about how many requests the provider can take.
     ErrorKind.AUTH: OutcomeKind.PROVIDER_FAILURE,
     ErrorKind.BAD_REQUEST: OutcomeKind.PROVIDER_FAILURE,
-    # The provider did its work; that the answer cannot be used is the model's doing.
+    # The provider did its work; the unusable answer is the model's fault.
     ErrorKind.BAD_ANSWER: OutcomeKind.SUCCESS,
     ErrorKind.ENVIRONMENT: OutcomeKind.UNEXPECTED_EXCEPTION,
     ErrorKind.CANCELLED: OutcomeKind.LOCAL_CANCELLED,
-    # Not sent at all.
+    # Never sent.
     ErrorKind.BUDGET: OutcomeKind.LOCAL_CANCELLED,
     ErrorKind.DAILY_BUDGET: OutcomeKind.LOCAL_CANCELLED,
-    # The engine was taken away, or ended: no answer of the model's.
+    # The engine was taken away, or ended: the model did not answer.
     ErrorKind.ENGINE: OutcomeKind.LOCAL_CANCELLED,
 }
 
 _TIMEOUTS: Final = frozenset({"TimeoutException", "APITimeoutError", "ServerTimeoutError", "ConnectionTimeoutError"})
-"""Base classes of the timeouts of httpx, openai and aiohttp: known by name, so that none of them is imported here."""
+"""Base classes of the timeouts of httpx, openai and aiohttp: matched by name, so that none is imported here."""
 
 _TRANSPORTS: Final = frozenset({"TransportError", "APIConnectionError", "ClientConnectionError", "ClientPayloadError"})
-"""Base classes of the lost connections of the same clients."""
+"""Base classes of the same clients' connection errors."""
 
 
 def classify(error: BaseException, *, wall: float | None = None) -> RequestOutcome:
     """Return the outcome of an attempt that ended with `error`. Never raises.
 
     Args:
-        error: of our own client, or of another one: what has a `status_code` (or a `response` that has one) is judged
-            by it, as the exceptions of openai, httpx and aiohttp are.
-        wall: wall time against which a Retry-After in the form of a date counts; now when None.
+        error: from our own client or another: a `status_code` (or a `response` that has one), as in the exceptions of
+            openai, httpx and aiohttp, decides.
+        wall: wall time from which a Retry-After given as a date counts; None takes the current time.
     """
     kind = error_kind(error)
     if kind is not None:
@@ -107,7 +107,7 @@ def classify(error: BaseException, *, wall: float | None = None) -> RequestOutco
 
 
 def error_kind(error: BaseException) -> ErrorKind | None:
-    """Return what the provider did wrong; None when `error` is ours: a cancellation, a local time limit, a defect."""
+    """Return the provider's error; None if `error` is ours: a cancellation, a local time limit, a defect."""
     if isinstance(error, ChatError):
         return error.kind
     if not isinstance(error, Exception) or isinstance(error, _CANCELLED):

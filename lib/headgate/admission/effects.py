@@ -1,4 +1,4 @@
-"""What the controller has to say after a decision: who was answered, what happened, whose pressure changed."""
+"""The effects of the controller's decisions: answered tickets, events, and changed pressures."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from headgate.admission.rates import MOVED_S, REASONS
 from headgate.core import events
 
 Effect: TypeAlias = Ticket | events.Event | PressureChanged
-"""A ticket that was answered, an event, or a changed pressure; to be carried out in order."""
+"""An answered ticket, an event, or a changed pressure; to be carried out in order."""
 
 _QUEUE_TOLD_EVERY_S: Final = 1.0
-"""A busy key has somebody waiting for a moment at every other request: that is one queue, not thousands."""
+"""At a busy key every other request waits briefly: report that as one queue, not as thousands."""
 
 
 class Effects:
-    """Collects what is to be carried out after a decision. Pure; owned by the controller, emptied by its owner.
+    """Collects the effects of decisions. Pure; owned by the controller, emptied by its owner.
 
-    Events of single requests (a lease acquired, a wait begun) are made only when `trace_requests` is set; what changes
-    the state of a limit, a cap or a breaker is always told.
+    Events of single requests (a lease acquired, a wait begun) are made only if `trace_requests` is set; changes of a
+    limit, a cap or a breaker are always reported.
     """
 
     __slots__ = ("pending", "trace_requests")
@@ -40,14 +40,14 @@ class Effects:
         self.trace_requests = trace_requests
 
     def drain(self) -> list[Effect]:
-        """Return what has to be carried out, and forget it."""
+        """Return the effects to carry out, and forget them."""
         drained, self.pending = self.pending, []
         return drained
 
     # Single requests.
 
     def waiting(self, ticket: Ticket, key: KeyState, reason: str) -> None:
-        """Tell that a ticket began to wait."""
+        """Report that a ticket began to wait."""
         if key.waiting == 1 and ticket.since - key.queue_told_at >= _QUEUE_TOLD_EVERY_S:
             key.queue_told_at, key.is_queue_told = ticket.since, True
             self.pending.append(events.RequestQueueFormed(*_limit(key), reason))
@@ -55,7 +55,7 @@ class Effects:
             self.pending.append(events.RequestWaitStarted(*_attempt(ticket.item), reason, key.waiting))
 
     def granted(self, lease: RequestLease, in_flight: int) -> None:
-        """Tell that a lease was acquired; called only when requests are traced."""
+        """Report that a lease was acquired; called only if requests are traced."""
         self.pending.append(
             events.RequestLeaseAcquired(*_attempt(lease.item), lease.lease_id, lease.admitted.limit, in_flight)
         )
@@ -77,26 +77,26 @@ class Effects:
         self.denied(ticket.item, denied, now)
 
     def denied(self, item: RequestItem, denied: Denied, now: float) -> None:
-        """Tell that a request was refused."""
+        """Report that a request was denied."""
         retry_after_s = None if denied.retry_at is None else max(0.0, denied.retry_at - now)
         self.pending.append(events.RequestDenied(*_attempt(item), denied.reason.value, retry_after_s, denied.detail))
 
     def cancelled(self, ticket: Ticket, now: float) -> None:
-        """Tell that a ticket was given up."""
+        """Report that a waiting ticket was cancelled."""
         if self.trace_requests:
             self.pending.append(events.RequestWaitCancelled(*_attempt(ticket.item), now - ticket.since))
 
     def released(self, lease: RequestLease, outcome: str, now: float) -> None:
-        """Tell that a lease was released; called only when requests are traced."""
+        """Report that a lease was released; called only if requests are traced."""
         held_s = now - lease.acquired_at
         self.pending.append(events.RequestLeaseReleased(*_attempt(lease.item), lease.lease_id, outcome, held_s))
 
     def release_refused(self, lease: RequestLease, reason: str) -> None:
-        """Tell that a lease was given back that is not held."""
+        """Report the release of a lease that is not held."""
         self.pending.append(events.RequestReleaseRefused(*_attempt(lease.item), lease.lease_id, reason))
 
     def rate_limited(self, lease: RequestLease, retry_after_s: float | None, blocked_s: float) -> None:
-        """Tell that a provider refused an attempt."""
+        """Report that a provider refused an attempt."""
         self.pending.append(
             events.RequestRateLimited(*_attempt(lease.item), lease.lease_id, retry_after_s, max(0.0, blocked_s))
         )
@@ -104,14 +104,14 @@ class Effects:
     # Keys and accounts.
 
     def drained(self, key: KeyState, now: float) -> None:
-        """Tell that nobody waits for a key any more."""
+        """Report that a key's queue is empty again."""
         if not key.is_queue_told:
             return
         key.is_queue_told = False
         self.pending.append(events.RequestQueueDrained(*_limit(key), now - key.queued_since))
 
     def limit_changed(self, key: KeyState, change: LimitChange) -> None:
-        """Tell how a law moved its limit."""
+        """Report how a law moved its limit."""
         where, before, after = _limit(key), change.before, change.after
         if change.reason == "soft_ceiling_recovered":
             self.pending.append(events.RequestCeilingRecovered(*where, before, after, key.law.ceiling))
@@ -123,7 +123,7 @@ class Effects:
             self.pending.append(events.RequestLimitIncreased(*where, before, after, change.reason))
 
     def breaker_moved(self, account: Account, move: BreakerMove, now: float) -> None:
-        """Tell that a breaker opened or closed."""
+        """Report that a breaker opened or closed."""
         breaker = account.breaker
         if move is BreakerMove.OPENED:
             self.pending.append(events.BreakerOpened(*account.name, breaker.until - now, breaker.rule.refusals))
@@ -132,7 +132,7 @@ class Effects:
 
 
 def started(item: RequestItem, lease_id: str) -> events.RequestStarted:
-    """Return the event that an attempt is sent now."""
+    """Return the event for an attempt that is sent now."""
     return events.RequestStarted(*_attempt(item), lease_id)
 
 
@@ -147,10 +147,10 @@ def _limit(key: KeyState) -> tuple[str, str, str]:
 
 
 class PressureWatch:
-    """Compares the pressure on keys with what was told of it last. Pure; owned by the controller.
+    """Compares the pressure on keys with what was last reported. Pure; owned by the controller.
 
-    That a provider has no slot left is told on each of its models, of which there may be hundreds. So it is told once
-    somebody has had to wait for one, until one stays free, and not whenever the last one is taken and given back.
+    That a provider has no slot left is reported for each of its models, which may be hundreds. So it is reported only
+    once a request had to wait for a slot, until one stays free, and not whenever the last one is taken and released.
     """
 
     __slots__ = ("_effects", "is_on")
@@ -160,7 +160,7 @@ class PressureWatch:
         self.is_on = False
 
     def note(self, account: Account, now: float) -> None:
-        """Tell what a decision about an account changed; on a whole provider if it is short of slots or no more so."""
+        """Report changes after a decision about an account; for the whole provider if its slot shortage changed."""
         provider = account.provider
         if provider.is_short is not _is_short(provider):
             self.note_provider(provider, now)
@@ -169,14 +169,14 @@ class PressureWatch:
             self.note_key(key, now)
 
     def note_provider(self, provider: Provider, now: float) -> None:
-        """Tell what changed on any key of a provider."""
+        """Report what changed on any key of a provider."""
         provider.is_short = _is_short(provider)
         for account in provider.accounts.values():
             for key in account.keys.values():
                 self.note_key(key, now)
 
     def note_key(self, key: KeyState, now: float) -> None:
-        """Tell if the pressure on a key has changed."""
+        """Report the pressure on a key if it has changed."""
         pressure = key.pressure(now)
         if pressure is None and key.told is None:
             return
@@ -189,14 +189,14 @@ class PressureWatch:
             self._effects.pending.append(PressureChanged(key.key, pressure))
 
     def forget(self, account: Account) -> None:
-        """Tell that nothing presses on keys that are no more."""
+        """Report that the keys of a dropped account are under no pressure."""
         for key in account.keys.values():
             if key.told is not None:
                 self._effects.pending.append(PressureChanged(key.key, None))
 
 
 def is_same_rate(now: Pressure | None, told: Pressure | None) -> bool:
-    """Return whether a limit per minute presses as before: with each request its end moves by a moment."""
+    """Return whether both are the same limit per minute with nearly the same end, which moves with each request."""
     if now is None or told is None or now.reason is not told.reason or now.reason not in REASONS:
         return False
     return abs((now.until or 0.0) - (told.until or 0.0)) < MOVED_S

@@ -1,4 +1,4 @@
-"""The executor: the one way of a model call to its provider, admitted and tried again by one policy."""
+"""The executor: the only path of a model call to its provider, with one policy for admission and retries."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from headgate.core.events import Emit, RequestDelayed, RetryDenied
 from headgate.models import GiveUp, RetryPolicy
 
 RESERVE: Final = 10.0
-"""Retries that an endpoint may make before its requests have earned any."""
+"""Retries available to an endpoint before its requests have earned any."""
 
 RESERVE_REFILL_PER_S: Final = 0.1
-"""What a quiet endpoint earns by waiting, up to the reserve: six retries a minute."""
+"""Retries that an endpoint below the reserve regains over time: six a minute."""
 
 SAVED_AT_MOST: Final = 100.0
-"""Retries that a busy endpoint can save up; an hour of health does not pay for an hour of retries."""
+"""The most retries that a busy endpoint can save up: an hour of health must not pay for an hour of retries."""
 
 _ROUNDING: Final = 1e-9
-"""Five times a fifth is a whole retry."""
+"""Tolerance for rounding: five times a fifth counts as a whole retry."""
 
 
 @dataclass(slots=True)
@@ -38,7 +38,7 @@ class _Account:
 
 
 class RetryBudget:
-    """Says which retries an endpoint may make. Pure; one per executor, for all of its endpoints.
+    """Decides which retries an endpoint may make. Pure; one per executor, for all of its endpoints.
 
     Invariant: 0 <= retries saved <= max(`SAVED_AT_MOST`, `RESERVE`).
     """
@@ -47,7 +47,7 @@ class RetryBudget:
         """Prepare a budget.
 
         Args:
-            share: retries per request, in [0, 1]; 0 leaves the reserve alone.
+            share: retries earned per request, in [0, 1]; 0 leaves only the reserve.
 
         Raises:
             ValueError: if `share` lies outside [0, 1].
@@ -59,13 +59,13 @@ class RetryBudget:
         self.denied: dict[ProviderModel, int] = {}
 
     def requested(self, account: ProviderModel, now: float) -> None:
-        """Note a new request to `account`; its retries are none."""
+        """Note a new request to `account`; retries of it are not noted here."""
         known = self._accounts.setdefault(account, _Account(RESERVE, now))
         if known.retries < SAVED_AT_MOST:
             known.retries += self._share
 
     def may_retry(self, account: ProviderModel, now: float) -> bool:
-        """Return whether `account` may be asked once more, and book the retry if so; else count the denial."""
+        """Return whether `account` may be asked once more; spend a retry if so, else count the denial."""
         known = self._accounts.setdefault(account, _Account(RESERVE, now))
         if known.retries < RESERVE:
             earned = max(0.0, now - known.counted_at) * RESERVE_REFILL_PER_S
@@ -78,7 +78,7 @@ class RetryBudget:
         return True
 
     def forget(self, account: ProviderModel) -> None:
-        """Drop what is known of an endpoint that is asked no more."""
+        """Drop an endpoint that is no longer used."""
         self._accounts.pop(account, None)
         self.denied.pop(account, None)
 
@@ -89,24 +89,24 @@ class RetryBudget:
 
 
 AGAIN: Final = object()
-"""The end of a call that whoever made it gave up: whoever else wants its answer has to ask for himself."""
+"""The result of a call whose caller gave up: others who want the answer must make the call themselves."""
 
 T = TypeVar("T")
 
 IDLE_AFTER_S: Final = 1.0
-"""A call that waits for longer has nothing to do: whoever lent it something is told."""
+"""A call that waits longer than this is idle: its `CallWatch` is notified, so that it can lend out its worker."""
 
 _FINAL: Final = frozenset({DenyReason.UNREGISTERED, DenyReason.SHUTDOWN, DenyReason.TOO_LARGE})
-"""Denials that waiting does not change."""
+"""Denials that waiting cannot change."""
 
 _GIVEN_UP: Final = frozenset({OutcomeKind.LOCAL_CANCELLED, OutcomeKind.LOCAL_TIMEOUT})
-"""Ends that are the caller's own, and nobody else's."""
+"""Outcomes that concern only the caller itself."""
 
 
 class CallsInFlight:
-    """The calls that run, by request id. Owned by an executor; used from event loops and threads at once.
+    """The running calls, by request id. Owned by an executor; used from event loops and threads at once.
 
-    An id is known while its call runs and no longer: this makes a repeated request harmless, and is no cache.
+    An id is known only while its call runs: this makes a repeated request harmless, but it is not a cache.
     """
 
     __slots__ = ("_lock", "_runs")
@@ -119,7 +119,7 @@ class CallsInFlight:
         return len(self._runs)
 
     def join(self, request_id: str) -> Future[Any] | None:
-        """Return what will hold the end of a call that runs, `AGAIN` if it is given up; None: the caller makes it."""
+        """Return the future result of a running call, `AGAIN` if it is given up; None if the caller must make it."""
         with self._lock:
             if request_id not in self._runs:
                 self._runs[request_id] = None
@@ -128,12 +128,12 @@ class CallsInFlight:
             return future
 
     def ended(self, request_id: str, result: object) -> None:
-        """Give the result of a call to all who follow it; `AGAIN` where it was given up."""
+        """Give a call's result to all who follow it; `AGAIN` if it was given up."""
         if (followed := self._over(request_id)) is not None:
             followed.set_result(result)
 
     def failed(self, request_id: str, error: BaseException) -> None:
-        """Give the error of a call to all who follow it."""
+        """Give a call's error to all who follow it."""
         if (followed := self._over(request_id)) is not None:
             followed.set_exception(error)
 
@@ -143,11 +143,11 @@ class CallsInFlight:
 
 
 class CallWatch:
-    """What one call has cost so far. One per call; a subclass may act when the call begins and ends to idle.
+    """One call's attempts and waiting time so far. One per call; subclasses may react when it goes idle or resumes.
 
     Attributes:
         wait_s: time spent on admission and back-off.
-        is_idle: whether the call waits for longer than `IDLE_AFTER_S`; stays True when it ends while it waits.
+        is_idle: whether the call has waited longer than `IDLE_AFTER_S`; stays True if it ends while waiting.
         lease_id: of the lease under which the last attempt was sent.
     """
 
@@ -160,22 +160,22 @@ class CallWatch:
         self.is_idle = False
 
     def idle(self) -> None:
-        """The call waits for admission or in back-off, for longer than `IDLE_AFTER_S`."""
+        """Note that the call waits longer than `IDLE_AFTER_S`, for admission or in back-off."""
         self.is_idle = True
 
     def busy(self) -> None:
-        """The call is about to be sent again."""
+        """Note that the call is about to be sent again."""
         self.is_idle = False
 
 
 class RequestExecutor:
-    """Runs model calls. One per campaign, or one per program; nothing reaches a provider past it.
+    """Runs model calls. One per campaign, or one per program; no request bypasses it.
 
-    Every attempt is admitted anew and gives its lease back before any back-off, so that a call that waits holds
-    nothing. What an attempt came to is decided once, in `classify`; whether it is tried again is the `RetryPolicy`'s
-    decision, and for failures the `RetryBudget`'s.
+    Every attempt is admitted anew and releases its lease before any back-off, so that a waiting call holds nothing.
+    `classify` alone decides an attempt's outcome; the `RetryPolicy` decides whether to retry and, for failures, the
+    `RetryBudget` must agree.
 
-    A call with the request id of one that runs is not sent: it gets that one's answer or error.
+    A call with the request id of a running one is not sent: it gets that one's answer or error.
     """
 
     def __init__(
@@ -189,7 +189,7 @@ class RequestExecutor:
         emit: Emit,
         queue_wait_s: float | None = None,
     ) -> None:
-        """Prepare it; an attempt that waited `queue_wait_s` for admission is denied, never if that is None."""
+        """Prepare it; an attempt that waits `queue_wait_s` for admission is denied; None waits without limit."""
         self._admission = admission
         self._policy = policy or RetryPolicy()
         self.budget = budget or RetryBudget()
@@ -203,9 +203,9 @@ class RequestExecutor:
         """Return what an attempt returned, after as many attempts as the policy allows.
 
         Args:
-            item: what is to be admitted; its correlation is that of the first attempt.
+            item: what to admit; its correlation is that of the first attempt.
             attempt: sends the request once; called for each attempt.
-            watch: what the call cost, readable while it runs and after it ended in whatever way.
+            watch: records attempts and waiting time; readable while the call runs and after it ends.
 
         Raises:
             AdmissionDeniedError: if it was not admitted before its deadline, or never will be.
@@ -213,7 +213,7 @@ class RequestExecutor:
         """
         request_id = item.correlation.request_id
         while request_id and (followed := self._calls.join(request_id)) is not None:
-            # Shielded, so that a follower who is cancelled takes the answer from nobody else.
+            # Shielded, so that cancelling one follower does not take the answer from the others.
             if (end := await asyncio.shield(asyncio.wrap_future(followed))) is not AGAIN:
                 return cast("T", end)
         try:
@@ -229,20 +229,20 @@ class RequestExecutor:
         return result
 
     def call_blocking(self, item: RequestItem, attempt: Callable[[], T], watch: CallWatch | None = None) -> T:
-        """Return what an attempt returned, as `call` does, blocking the calling thread meanwhile.
+        """Return what an attempt returned, as `call` does, blocking the calling thread.
 
-        Attempts run in threads of their own, so that one of them may run an event loop.
+        Attempts run in their own threads, so that an attempt may run an event loop.
 
         Raises:
-            BlocksEventLoopError: if called from inside a running event loop, which it would block.
+            BlocksEventLoopError: if called inside a running event loop, which it would block.
             AdmissionDeniedError: as `call` does.
             BaseException: what the last attempt raised, unchanged.
         """
         refuse_inside_a_loop("call_blocking", "call")
         return asyncio.run(self.call(item, lambda: asyncio.to_thread(attempt), watch))
 
-    async def _leased(self, item: RequestItem, watch: CallWatch) -> RequestLease:
-        """Return a lease, after waiting for it if need be; `watch` is told when that takes long."""
+    async def _acquire(self, item: RequestItem, watch: CallWatch) -> RequestLease:
+        """Return a lease, after waiting for it if need be; notify `watch` when that takes long."""
         answer = self._admission.try_acquire(item)
         if isinstance(answer, RequestLease):
             return answer
@@ -264,7 +264,7 @@ class RequestExecutor:
             try:
                 if self._queue_wait_s is not None:
                     asking = asking._replace(deadline=asked + self._queue_wait_s)
-                lease = await self._leased(asking, watch)
+                lease = await self._acquire(asking, watch)
             finally:
                 began = now()
                 watch.wait_s += began - asked
@@ -296,11 +296,11 @@ class RequestExecutor:
             asking = item._replace(correlation=item.correlation._replace(attempt=watch.attempts + 1))
 
     def _pause_after(self, error: BaseException, item: RequestItem, counts: dict[ErrorKind, int]) -> float | None:
-        """Return how long to wait before the next attempt; None when `error` ends the call."""
+        """Return how long to wait before the next attempt; None if `error` ends the call."""
         kind = error_kind(error)
         if kind is None:
             return None
-        # One count for refusals, one for all failures: a request does not live longer by failing in turns.
+        # One count for refusals, one for all failures: alternating kinds of failure must not buy more attempts.
         count = ErrorKind.RATE_LIMITED if kind is ErrorKind.RATE_LIMITED else ErrorKind.PROVIDER_FAILURE
         counts[count] = attempt = counts.get(count, 0) + 1
         asked_s = classify(error, wall=self._clock.wall()).retry_after_s
@@ -317,7 +317,7 @@ class RequestExecutor:
 
 
 def _success(reply: object) -> RequestOutcome | None:
-    """Return the outcome of an attempt that was answered, where the answer tells it."""
+    """Return the outcome of an answered attempt from its reply; None if the reply has no figures."""
     if isinstance(reply, ChatReply):
         return RequestOutcome(
             OutcomeKind.SUCCESS,

@@ -1,4 +1,4 @@
-"""The way of every request to its provider: admission for coroutines and for threads, around one controller."""
+"""The gate that every request passes to its provider: admission for coroutines and threads, around one controller."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from headgate.core.rates import UNLIMITED, ModelRates
 from headgate.core.status import RequestStatus
 
 _EARLY_S: Final = 0.001
-"""A timer may fire this much before its time by rounding; it then counts as on time, or it would fire again at once."""
+"""By rounding, a timer may fire this much too early; it then counts as on time, or it would fire again at once."""
 
 
 class LoopAlarm:
@@ -42,9 +42,9 @@ class LoopAlarm:
         """Prepare an alarm.
 
         Args:
-            loop: where the timer runs.
-            clock: of the times that it is set to.
-            ring: called on the loop with the time that has come; returns when to ring next, infinite for never.
+            loop: runs the timer.
+            clock: measures the times that it is set to.
+            ring: called on the loop with the current time; returns when to ring next, infinite for never.
         """
         self._loop = loop
         self._clock = clock
@@ -54,17 +54,17 @@ class LoopAlarm:
 
     @property
     def is_usable(self) -> bool:
-        """Whether its loop can still run anything."""
+        """Whether its loop is still open."""
         return not self._loop.is_closed()
 
     def set(self, at: float, *, running: asyncio.AbstractEventLoop | None) -> None:
-        """Ring at `at`, if that is earlier than what it is set to. From any thread, told which loop runs in it."""
+        """Ring at `at` if earlier than its set time. Any thread may call it; `running` is that thread's loop."""
         if at >= self._at:
             return
         if running is self._loop:
             self._set(at)
         else:
-            # A loop that is closed has nobody left to wake.
+            # A closed loop has nothing left to wake.
             with contextlib.suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._set, at)
 
@@ -84,7 +84,7 @@ class LoopAlarm:
 
 Ts = TypeVarTuple("Ts")
 Listener = Callable[[RequestKey, Pressure | None], None]
-"""Told a key whose pressure changed, and the pressure now; returns at once. Runs where the change was made."""
+"""Called with a key whose pressure changed, and its pressure now, in the thread of the change; must return at once."""
 
 _log = logging.getLogger("headgate.admission")
 _CANCELLED: Final = RequestOutcome(OutcomeKind.LOCAL_CANCELLED)
@@ -95,7 +95,7 @@ class AdmittedRequest:
     """A request that is admitted for as long as its `with` block runs.
 
     Attributes:
-        outcome: what to say at the end of the block; by default success, or what the exception says.
+        outcome: outcome to release the lease with; by default success, or what the block's exception implies.
     """
 
     __slots__ = ("lease", "outcome")
@@ -108,10 +108,10 @@ class AdmittedRequest:
 class RequestAdmission:
     """Admits requests of coroutines, on any number of event loops, and of threads.
 
-    Owned by a campaign or a program; lives as long as it. `_lock` protects the controller and is held for decisions
-    only: events, listeners and wake-ups come after it. A slot that is given back completes the waiter's future before
-    `release` returns, so that it runs in the same turn of the loop. What time alone changes wakes one timer per loop;
-    nothing is polled, and nothing runs while nothing changes.
+    Owned by a campaign or a program; lives as long as it. `_lock` protects the controller and is held only for
+    decisions: events, listeners and wake-ups follow after it is released. A released slot completes the next waiter's
+    future before `release` returns, so that the waiter runs in the same turn of the loop. One timer per loop fires for
+    changes by time alone; nothing is polled, and nothing runs while nothing changes.
     """
 
     def __init__(self, controller: AdmissionController, clock: Clock, emit: Emit) -> None:
@@ -126,13 +126,13 @@ class RequestAdmission:
 
     @property
     def traces_requests(self) -> bool:
-        """Whether events of single requests are told."""
+        """Whether events of single requests are emitted."""
         return self._controller.effects.trace_requests
 
     # Requests.
 
     async def acquire(self, item: RequestItem) -> RequestLease:
-        """Return a lease, after waiting for it until the item's deadline. Cancelled at any moment, nothing is held.
+        """Return a lease, waiting for it until the item's deadline. If cancelled at any point, nothing is held.
 
         Raises:
             AdmissionDeniedError: if the deadline came first, the model is not registered, or admission was shut down.
@@ -164,7 +164,7 @@ class RequestAdmission:
         raise denied_error(item, answer)
 
     def try_acquire(self, item: RequestItem) -> RequestLease | Denied:
-        """Return a lease, or why there is none now. Never waits and never goes before those who do."""
+        """Return a lease, or why there is none now. Never wait, and never overtake waiters."""
         with self._lock:
             answer = self._controller.try_acquire(item, self._now())
         if self._controller.effects.pending:
@@ -182,7 +182,7 @@ class RequestAdmission:
         return asyncio.run(self.acquire(item))
 
     def release(self, lease: RequestLease, outcome: RequestOutcome) -> ReleaseOutcome:
-        """Give a lease back with how its attempt ended. Whoever is next is woken; only the first release counts."""
+        """Release a lease with its attempt's outcome, and wake the next waiter; only the first release counts."""
         controller = self._controller
         with self._lock:
             done = controller.release(lease, outcome, self._now())
@@ -192,7 +192,7 @@ class RequestAdmission:
 
     @asynccontextmanager
     async def admit(self, item: RequestItem) -> AsyncIterator[AdmittedRequest]:
-        """Hold a lease for the block and give it back with the outcome, whatever ends the block."""
+        """Hold a lease for the block and release it with the outcome, however the block ends."""
         admitted = AdmittedRequest(await self.acquire(item))
         try:
             yield admitted
@@ -202,10 +202,10 @@ class RequestAdmission:
             raise
         self.release(admitted.lease, admitted.outcome or SUCCESS)
 
-    # What may change while requests are in flight.
+    # Changes that may come while requests are in flight.
 
     def register(self, name: ProviderModel, cap: int, alias: str, rates: ModelRates = UNLIMITED) -> None:
-        """Let a model be asked; see `AdmissionController.register`."""
+        """Register a model; see `AdmissionController.register`."""
         with self._lock:
             self._controller.register(name, cap, alias, self._now(), rates)
         self._carry_out()
@@ -215,7 +215,7 @@ class RequestAdmission:
         self._change(self._controller.unregister, name, alias)
 
     def learnt(self, name: ProviderModel, of: str, limit: int) -> None:
-        """Take over what others know of a limit; see `AdmissionController.learnt`."""
+        """Take over what other processes know of a limit; see `AdmissionController.learnt`."""
         self._change(self._controller.learnt, name, of, limit)
 
     def retry(self, name: ProviderModel) -> None:
@@ -223,21 +223,21 @@ class RequestAdmission:
         self._change(self._controller.retry, name)
 
     def set_provider_cap(self, provider: str, slots: int | None) -> None:
-        """Bound what may be in flight at a provider; see `AdmissionController.set_provider_cap`."""
+        """Bound the requests in flight at a provider; see `AdmissionController.set_provider_cap`."""
         self._change(self._controller.set_provider_cap, provider, slots)
 
     def set_rate_share(self, provider: str, share: float) -> None:
-        """Have a part of the limits per minute at a provider; see `AdmissionController.set_rate_share`."""
+        """Set this process's share of a provider's limits per minute; see `AdmissionController.set_rate_share`."""
         self._change(self._controller.set_rate_share, provider, share)
 
     def shutdown(self, reason: str) -> None:
-        """Deny whoever waits and whoever will ask; releases still count."""
+        """Deny all waiting and future requests; releases still count."""
         self._change(self._controller.shutdown, reason)
 
     def on_change(self, listener: Listener) -> Callable[[], None]:
-        """Tell `listener` whenever the pressure on a key changes; return what ends that.
+        """Call `listener` whenever the pressure on a key changes; return a function that removes it.
 
-        Called from inside the event loop whose timer is to tell of changes that time alone brings about.
+        Must be called inside the event loop whose timer reports changes by time alone.
         """
         with self._lock:
             self._listeners.append(listener)
@@ -251,7 +251,7 @@ class RequestAdmission:
     # Views.
 
     def is_rated(self, name: ProviderModel) -> bool:
-        """Return whether a limit per minute holds for a model at its provider."""
+        """Return whether a limit per minute applies to a model at its provider."""
         account = self._accounts.by_name.get(name)
         return account is not None and account.rates is not None
 
@@ -261,7 +261,7 @@ class RequestAdmission:
             return self._accounts.pressure(key, self._now())
 
     def pressing(self, provider: str) -> int:
-        """Return how many waiters more slots of a provider would let go at once."""
+        """Return how many waiters more slots of a provider would admit at once."""
         with self._lock:
             return self._accounts.pressing(provider, self._now())
 
@@ -276,7 +276,7 @@ class RequestAdmission:
             return self._accounts.waiting()
 
     def statuses(self) -> list[RequestStatus]:
-        """Return every key that was ever asked for."""
+        """Return the status of every known request key."""
         with self._lock:
             return self._accounts.statuses(self._now())
 
@@ -288,13 +288,13 @@ class RequestAdmission:
     # Inside.
 
     def _change(self, what: Callable[[Unpack[Ts], float], object], *of: *Ts) -> None:
-        """Have the controller take a change now, and carry out what follows from it."""
+        """Apply a change to the controller now, and carry out its effects."""
         with self._lock:
             what(*of, self._now())
         self._carry_out()
 
     def _carry_out(self) -> None:
-        """Do what the decisions so far entail: wake who was answered, tell what happened, set the timers."""
+        """Carry out the effects so far: wake answered waiters, emit events, notify listeners, set the timers."""
         try:
             running = asyncio.get_running_loop()
         except RuntimeError:
@@ -315,7 +315,7 @@ class RequestAdmission:
                     done += 1
             finally:
                 if done < len(effects):
-                    # An interrupt: whoever was answered must be woken all the same, by the next call at the latest.
+                    # Interrupted: answered waiters must still be woken, by the next call at the latest.
                     with self._lock:
                         controller.effects.pending[:0] = effects[done:]
         at = controller.changes_at
@@ -324,7 +324,7 @@ class RequestAdmission:
                 alarm.set(at, running=running)
 
     def _carry_out_before(self, answer: RequestLease | Denied) -> None:
-        """Carry effects out before an answer is returned; an interrupt gives a lease back that nobody will see."""
+        """Carry out effects before an answer is returned; if interrupted, release its lease, which nobody will see."""
         try:
             self._carry_out()
         except BaseException:
@@ -341,7 +341,7 @@ class RequestAdmission:
             try:
                 waker.get_loop().call_soon_threadsafe(_complete, waker)
             except RuntimeError:
-                # Its loop is closed: nobody will ever ask for the answer.
+                # Its loop is closed: nothing will ever read the answer.
                 self._change(self._controller.cancel, ticket)
 
     def _tell(self, change: PressureChanged) -> None:
@@ -352,12 +352,12 @@ class RequestAdmission:
                 _log.exception("a listener failed on a change of pressure on %s; the others go on", change.key)
 
     def _add_alarm(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Have a timer on `loop`; forget those of loops that are closed."""
+        """Add a timer on `loop`; drop those of closed loops."""
         self._alarms = {known: alarm for known, alarm in self._alarms.items() if alarm.is_usable}
         self._alarms[loop] = LoopAlarm(loop, self._clock, self._ring)
 
     def _ring(self, now: float) -> float:
-        """Let the controller know the time; return when it wants to know it next."""
+        """Pass the time to the controller; return when it needs it next."""
         with self._lock:
             self._controller.tick(now)
         self._carry_out()
@@ -368,7 +368,7 @@ def refuse_inside_a_loop(called: str, instead: str) -> None:
     """Return if the thread may block.
 
     Raises:
-        BlocksEventLoopError: if it runs an event loop, which would stand still.
+        BlocksEventLoopError: if it runs an event loop, which would be blocked.
     """
     try:
         asyncio.get_running_loop()

@@ -1,4 +1,4 @@
-"""What asks for admission, what it is answered, and the right to have one request in flight."""
+"""What asks for admission, the answers to it, and the right to have one request in flight."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 class Domain(StrEnum):
-    """What a request asks a model for; each has its own adaptive limit below their common cap."""
+    """The kind of a request to a model; each has its own adaptive limit below their common cap."""
 
     CHAT = "chat"
     EMBEDDING = "embedding"
@@ -31,13 +31,13 @@ class Domain(StrEnum):
 
 
 class ProviderModel(NamedTuple):
-    """One model at one provider, as the provider counts it. Carries the static cap over all domains and aliases.
+    """One model at one provider, as the provider counts it. The static cap over all domains and aliases belongs to it.
 
-    A named tuple, as is `RequestKey`: every request is looked up by them, and their hash is made in C.
+    A named tuple, like `RequestKey`: every request is looked up by them, and their hash is computed in C.
 
     Attributes:
-        provider: canonical address, and which account where a key is used; see `provider_of`.
-        model: name that the provider knows it by.
+        provider: canonical address, plus a mark of the account if a key is used; see `provider_of`.
+        model: the provider's name for it.
     """
 
     provider: str
@@ -48,7 +48,7 @@ class ProviderModel(NamedTuple):
 
 
 class RequestKey(NamedTuple):
-    """What one adaptive limit belongs to."""
+    """A model at a provider and a domain: what one adaptive limit applies to."""
 
     account: ProviderModel
     domain: Domain = Domain.CHAT
@@ -60,11 +60,12 @@ class RequestKey(NamedTuple):
 def provider_of(model: Model) -> str:
     """Return the canonical name of the provider that answers for `model`.
 
-    Quota belongs to an account, not to the name that people give a model: equal addresses in other spellings are one
-    provider, and two keys at one address are two. The key itself cannot be read from the name.
+    Quota belongs to an account, not to a model's name in a roster: equal addresses in different spellings are one
+    provider, and two keys at one address are two. The key itself cannot be derived from the name.
     """
     parts = urlsplit(model.endpoint)
     host = (parts.hostname or "").lower()
+    host = f"[{host}]" if ":" in host else host
     port = parts.port if parts.port not in (None, _DEFAULT_PORTS.get(parts.scheme)) else None
     address = f"{parts.scheme.lower()}://{host}{f':{port}' if port else ''}{parts.path.rstrip('/')}"
     if not model.api_key:
@@ -74,19 +75,19 @@ def provider_of(model: Model) -> str:
 
 
 def request_key(model: Model, domain: Domain = Domain.CHAT) -> RequestKey:
-    """Return what a request of `model` is admitted under."""
+    """Return the key under which requests of `model` are admitted."""
     return RequestKey(ProviderModel(provider_of(model), model.request_name), domain)
 
 
 class Correlation(NamedTuple):
-    """Which request of which task an attempt belongs to; stamped on every event about it.
+    """Which request of which task an attempt belongs to; part of every event about it.
 
-    A named tuple, as is `RequestItem`: one is made per request, and a frozen dataclass takes three times as long.
+    A named tuple, like `RequestItem`: one is made per request, and a frozen dataclass takes three times as long.
 
     Attributes:
         request_id: the same for all attempts of one request.
         attempt: 1 for the first attempt.
-        task_id: task that the request is a step of; empty outside of a campaign.
+        task_id: task that the request is a step of; empty outside a campaign.
         trace_id: W3C trace id of the task.
     """
 
@@ -100,16 +101,16 @@ NO_CORRELATION: Final = Correlation()
 
 
 class RequestItem(NamedTuple):
-    """One attempt that wants to be sent.
+    """One attempt that asks to be sent.
 
     Attributes:
-        key: which limit it falls under.
-        group: who shares with others by weight when requests wait; first in, first out inside one group.
+        key: the limit that applies to it.
+        group: waiting requests share by weight between groups; within one group, first in, first out.
         weight: share of the group, > 0.
         deadline: monotonic seconds at which it stops waiting for admission; None waits for as long as it takes.
-        correlation: what its events are stamped with.
-        input_tokens: of its prompt, estimated; 0 for as many as usual.
-        output_tokens: of its reply, as many as are to be kept free for it; 0 for as many as usual.
+        correlation: identifies it in events.
+        input_tokens: estimated tokens of its prompt; 0 for the usual number.
+        output_tokens: tokens to reserve for its reply; 0 for the usual number.
     """
 
     key: RequestKey
@@ -122,7 +123,7 @@ class RequestItem(NamedTuple):
 
 
 class DenyReason(StrEnum):
-    """Why a request was not admitted. The values are those of DataDesigner where it has one."""
+    """Why a request was not admitted. Values are DataDesigner's where it has one."""
 
     NO_CAPACITY = "no_capacity"
     COOLDOWN = "cooldown"
@@ -139,10 +140,10 @@ class DenyReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Denied:
-    """No admission.
+    """The answer to a request that was not admitted.
 
     Attributes:
-        retry_at: monotonic seconds at which asking again can help; None where nothing but a release or a change does.
+        retry_at: monotonic seconds at which asking again can help; None if only a release or a change can help.
         detail: the values behind it, in words.
     """
 
@@ -152,7 +153,7 @@ class Denied:
 
 
 class PressureReason(StrEnum):
-    """What keeps a request key from being admitted now, in the order in which it is looked for (DataDesigner's)."""
+    """What keeps a request key from being admitted now, in the order of checking (DataDesigner's)."""
 
     AGGREGATE_CAP = "provider_model_aggregate_cap"
     COOLDOWN = "cooldown"
@@ -168,7 +169,7 @@ class PressureReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Pressure:
-    """A request of this key would have to wait now; `until` is when that ends by itself, None where it does not."""
+    """Why a request of a key would have to wait now; `until` is when that ends on its own, None if it does not."""
 
     reason: PressureReason
     until: float | None = None
@@ -176,24 +177,24 @@ class Pressure:
 
 @dataclass(frozen=True, slots=True)
 class PressureChanged:
-    """The pressure on a key is another one than before; None: a request would be admitted at once."""
+    """The pressure on a key has changed; None means that a request would now be admitted at once."""
 
     key: RequestKey
     pressure: Pressure | None
 
 
 class RequestLease:
-    """The right to send one attempt. Made and changed by the controller alone; everybody else reads.
+    """The right to send one attempt. Only the controller makes and changes it; all others only read it.
 
     A plain slotted class because one is made per request: a frozen dataclass takes three times as long.
 
     Attributes:
-        number: unique in its generation; counts up, so that any smaller number was granted before.
-        generation: which life of the controller granted it.
+        number: unique in its generation, and ascending: smaller numbers were granted before.
+        generation: the controller's lifetime in which it was granted.
         acquired_at: monotonic seconds.
         admitted: what the limit law remembers of the attempt.
         key: the controller's own record of the request key.
-        taken: what it took of which buckets; None where no limit per minute holds.
+        taken: what it took from which buckets; None if no limit per minute applies.
         charged: the unit in which its group was charged for its turn; 0 for the request itself.
     """
 
@@ -217,7 +218,7 @@ class RequestLease:
         return f"r-{self.generation}-{self.number}"
 
     def give_back(self, now: float) -> None:
-        """Give back all that it took of limits per minute: its attempt was never sent."""
+        """Return everything that it took from limits per minute, as its attempt was never sent."""
         if self.taken is not None:
             need, buckets = self.taken
             for bucket in buckets:
@@ -229,15 +230,15 @@ class RequestLease:
 
 
 class Ticket:
-    """A place in the queue. Made by whoever waits or by the controller; changed by the controller alone.
+    """A place in the queue. Made by the waiter or by the controller; only the controller changes it.
 
-    It waits while `flow` is set; then either `lease` or `denied` is, and never both.
+    It waits while `flow` is set; afterwards either `lease` or `denied` is set, never both.
 
     Attributes:
         number: order of arrival.
         since: monotonic seconds of arrival.
-        denied: why it was not.
-        waker: what the owner of the waiter put here to be told by; the controller never looks at it.
+        denied: why it was not admitted.
+        waker: the waiter's own future, to be completed on an answer; the controller never touches it.
     """
 
     __slots__ = ("denied", "flow", "item", "lease", "number", "since", "waker")
@@ -253,15 +254,15 @@ class Ticket:
 
 
 class Flow:
-    """The requests of one group that wait for one key: what the fair queue sees as one item of one group.
+    """The requests of one group that wait for one key; to the fair queue, one item that forms its own group.
 
     The fair queue holds the flow once, however many requests wait in it; so a waiter joins and leaves in O(1).
 
     Attributes:
-        name: of the flow; what the fair queue calls its group.
+        name: of the flow; also its group in the fair queue.
         share: weight of the group.
-        weight: part of it that falls to this flow.
-        tickets: who waits, in order of arrival.
+        weight: this flow's part of it.
+        tickets: the waiting tickets, in order of arrival.
     """
 
     __slots__ = ("group", "key", "lane", "name", "owner", "priority", "share", "tickets", "weight")

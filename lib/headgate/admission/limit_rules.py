@@ -1,10 +1,10 @@
-"""Which global concurrency limit bounds which provider, what a process may take of it, and what grants its slots."""
+"""Which global concurrency limit applies to which provider, how much a process may take, and what grants its slots."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from types import MappingProxyType
@@ -17,16 +17,16 @@ from headgate.core import errors
 from headgate.core.events import Emit
 
 Backlog = Callable[[str], int]
-"""Returns how many requests would be made of a provider at once if it had more slots."""
+"""Returns how many more requests a provider would receive at once if it had more slots."""
 
 NAME_PREFIX: Final = "headgate:"
-"""Limits that nobody named are called by this and the host of their endpoint."""
+"""A limit without a name is called by this prefix and the host of its endpoint."""
 
 MOST_SLOTS: Final = 1_000_000
-"""No limit has more slots: it would bound nothing, and the database of a server takes no number of any size."""
+"""The most slots of a limit: more would bound nothing, and a server's database does not store arbitrary integers."""
 
 _BANNED: Final = frozenset("/%&<>#?")
-"""Characters that Prefect refuses in names, or that cannot stand in an address."""
+"""Characters that Prefect refuses in names, or that cannot be part of an address."""
 
 _NO_CAPS: Mapping[str, int] = MappingProxyType({})
 
@@ -37,10 +37,10 @@ class LimitRule:
 
     Attributes:
         name: of the global concurrency limit.
-        endpoint: host, host:port or address of the providers below it; `*` and `?` stand for anything.
+        endpoint: host, host:port or address prefix of its providers; `*` matches any text, `?` any character.
         slots: of all processes together; 0 admits nothing.
-        most: of one process; None for all of them.
-        model_caps: requests in flight of a model in one process, by the name that the provider knows it by.
+        most: most slots of one process; None for all of them.
+        model_caps: most requests in flight of a model in one process, by the provider's name for the model.
     """
 
     name: str
@@ -50,12 +50,13 @@ class LimitRule:
     model_caps: Mapping[str, int] = field(default_factory=lambda: _NO_CAPS)
 
     def covers(self, provider: str) -> bool:
-        """Return whether a provider (`headgate.admission.items.provider_of`) is bounded by this limit."""
+        """Return whether this limit applies to a provider (`headgate.admission.items.provider_of`)."""
         address = provider.partition("#")[0]
         pattern = self.endpoint.lower().rstrip("/")
-        if "://" not in pattern:
-            return fnmatchcase(urlsplit(address).netloc, pattern)
-        return fnmatchcase(address, pattern) or address.startswith(f"{pattern}/")
+        glob = pattern.replace("[", "[[]")  # the brackets of an IPv6 address are no set of characters
+        if "://" in pattern:
+            return fnmatchcase(address, glob) or address.startswith(f"{pattern}/")
+        return fnmatchcase(urlsplit(address).netloc, glob)
 
 
 def limit_rule(
@@ -91,11 +92,13 @@ def rule_for(provider: str, rules: Sequence[LimitRule]) -> LimitRule | None:
 
 
 def _name_of(endpoint: str) -> str:
-    host = urlsplit(endpoint if "://" in endpoint else f"//{endpoint}").netloc.lower()
-    if not host or re.search(r"[*?\[]", endpoint):
+    host = ""
+    with suppress(ValueError):  # brackets without an IPv6 address in them
+        host = urlsplit(endpoint if "://" in endpoint else f"//{endpoint}").netloc.lower()
+    if not host or re.search(r"[*?]", endpoint):
         raise errors.InvalidInputError(
             f"the limit of endpoint {endpoint!r} has no name",
-            next_step="Give it one: only an endpoint without * and ? names its limit.",
+            next_step="Give it a name: only an endpoint with a host, and without * and ?, can name its limit.",
         )
     return f"{NAME_PREFIX}{host}"
 
@@ -104,15 +107,15 @@ class SlotSource(Protocol):
     """What grants slots to the request admission of this process, e.g. Prefect's global concurrency limits."""
 
     def follow(self, name: ProviderModel, cap: int) -> int:
-        """Return the cap of a model here, `cap` or less, and bound its provider from now on if anything does.
+        """Return a model's cap in this process, at most `cap`, and start bounding its provider if a limit applies.
 
-        Called before the model is registered, so that no request goes past the bound.
+        Called before the model is registered, so that no request escapes the bound.
         """
 
     def serving(
         self, admission: RequestAdmission, emit: Emit, backlog: Backlog | None = None
     ) -> AbstractAsyncContextManager[None]:
-        """Give a context in which the caps of providers follow the slots; everything is given back when it ends.
+        """Return a context in which providers' caps follow the slots; everything is given back when it ends.
 
-        `backlog` tells of demand that has made no request yet, as nothing is started at a provider without slots.
+        `backlog` reports demand that has made no request yet, since nothing starts at a provider without slots.
         """

@@ -1,4 +1,4 @@
-"""What bounds requests, and what outcomes, time and their owner make of the bounds."""
+"""The limits on requests, and how outcomes, time and their owner change them."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from headgate.core.errors import InvalidSettingError
 from headgate.core.rates import ModelRates, RateLimits
 
 _LEAST_TICK_S: Final = 0.001
-"""A law that says `now` again and again must not keep the timer busy."""
+"""The shortest delay until a law's next change: a law that keeps answering `now` must not keep the timer busy."""
 
 
 class Agenda:
     """Deadlines of tickets and due times of accounts. Pure; owned by the controller.
 
-    Both heaps keep what is out of date until its time comes, or until it is the greater part of them.
+    Outdated entries stay in a heap until their time comes; those of deadlines also go once they are its greater part.
 
     Attributes:
-        changes_at: not after the earliest of what is due; infinite when nothing is.
+        changes_at: no later than the earliest entry that is due; infinite if there is none.
     """
 
     __slots__ = ("_accounts", "_deadlines", "_kept", "_order", "changes_at")
@@ -43,7 +43,7 @@ class Agenda:
         self._kept = 0
 
     def add_deadline(self, ticket: Ticket, deadline: float) -> None:
-        """Have a waiting ticket given up at `deadline`."""
+        """Schedule a waiting ticket to expire at `deadline`."""
         heapq.heappush(self._deadlines, (deadline, ticket.number, ticket))
         self.changes_at = min(self.changes_at, deadline)
         if len(self._deadlines) > 2 * self._kept + 64:
@@ -52,7 +52,7 @@ class Agenda:
             self._kept = len(self._deadlines)
 
     def set_due(self, account: Account | RateScope, due_at: float) -> None:
-        """Have an account, or a limit that several share, looked at when `due_at` comes, and not when it was due."""
+        """Reschedule an account, or a limit that several accounts share, to `due_at`."""
         if due_at == account.due_at:
             return
         account.due_at = due_at
@@ -61,7 +61,7 @@ class Agenda:
             self.changes_at = min(self.changes_at, due_at)
 
     def next_at(self) -> float:
-        """Return when something is due; infinite when nothing is."""
+        """Return when the next entry is due; infinite if there is none."""
         deadlines, accounts = self._deadlines, self._accounts
         while deadlines and deadlines[0][2].flow is None:
             heapq.heappop(deadlines)
@@ -70,7 +70,7 @@ class Agenda:
         return min(deadlines[0][0] if deadlines else math.inf, accounts[0][0] if accounts else math.inf)
 
     def pop_expired(self, now: float) -> Ticket | None:
-        """Take out and return a waiting ticket whose deadline has come."""
+        """Remove and return a waiting ticket whose deadline has come; None if there is none."""
         while self._deadlines and self._deadlines[0][0] <= now:
             ticket = heapq.heappop(self._deadlines)[2]
             if ticket.flow is not None:
@@ -78,7 +78,7 @@ class Agenda:
         return None
 
     def pop_due(self, now: float) -> Account | RateScope | None:
-        """Take out and return what is due, an account or a shared limit; it has no time until it is given another."""
+        """Remove and return an account or shared limit that is due; it has no due time until it is rescheduled."""
         while self._accounts and self._accounts[0][0] <= now:
             due_at, _, account = heapq.heappop(self._accounts)
             if account.due_at == due_at:
@@ -88,12 +88,12 @@ class Agenda:
 
 
 class Limits:
-    """The limits of all accounts. Pure; owned by the controller, which hands over what a change has made free.
+    """The limits of all accounts. Pure; owned by the controller, which hands freed slots to waiters.
 
     Attributes:
         accounts: every provider, model and key.
-        agenda: when time alone changes something that somebody would notice.
-        is_watched: whether somebody notices changes without waiting for anything.
+        agenda: when time alone changes something that a waiter or listener would notice.
+        is_watched: whether listeners notice changes even without waiters.
     """
 
     def __init__(
@@ -105,10 +105,10 @@ class Limits:
         self._effects = effects
         self._learns_rates = learns_rates
 
-    # What their owner changes.
+    # Changes by their owner.
 
     def register(self, name: ProviderModel, cap: int, alias: str, rates: ModelRates, now: float) -> Account:
-        """Take the cap that an alias asks for, and its limits per minute.
+        """Set the cap that an alias asks for, and its limits per minute.
 
         Raises:
             InvalidSettingError: if `cap` is below 1.
@@ -124,7 +124,7 @@ class Limits:
         return account
 
     def unregister(self, name: ProviderModel, alias: str, now: float) -> Account | None:
-        """Take an alias away; return its account, or None if it was not registered there."""
+        """Remove an alias; return its account, or None if it was not registered there."""
         account = self.accounts.by_name.get(name)
         if account is None or account.caps.pop(alias, None) is None:
             return None
@@ -133,7 +133,7 @@ class Limits:
         return account
 
     def set_slots(self, name: str, slots: int | None) -> Provider:
-        """Take the slots of a provider; None for no bound.
+        """Set the slots of a provider; None for no bound.
 
         Raises:
             InvalidSettingError: if `slots` is below 0.
@@ -148,7 +148,7 @@ class Limits:
         return provider
 
     def _recap(self, account: Account, now: float) -> None:
-        """Take the smallest cap of an account's aliases into force."""
+        """Apply the smallest cap of an account's aliases."""
         before, account.cap = account.cap, min(account.caps.values(), default=0)
         differ = len(set(account.caps.values())) > 1
         if differ and not account.caps_differ:
@@ -162,10 +162,10 @@ class Limits:
             self._tell(key, key.law.set_max(account.cap, now))
         self.schedule(account, now)
 
-    # What outcomes change.
+    # Changes by outcomes.
 
     def observe(self, lease: RequestLease, outcome: RequestOutcome, now: float) -> None:
-        """Let limit and breaker learn from the end of an attempt, which still counts as in flight."""
+        """Let limit and breaker learn from an attempt's outcome; the attempt still counts as in flight."""
         key = lease.key
         key.last_outcome = outcome.kind.value
         key.answered += 1
@@ -193,7 +193,7 @@ class Limits:
         self.schedule(account, now)
 
     def _settle(self, lease: RequestLease, outcome: RequestOutcome, now: float) -> RequestOutcome:
-        """Settle what an attempt took; return what law and breaker learn from: no refusal for a rate."""
+        """Settle what an attempt took of rates; return the outcome for law and breaker, without refusals for a rate."""
         account = lease.key.account
         rates = account.rates
         if lease.taken is not None and rates is not None:
@@ -206,7 +206,7 @@ class Limits:
         return outcome
 
     def _learn(self, lease: RequestLease, outcome: RequestOutcome, now: float) -> None:
-        """Let refusals, and what is answered between them, show a limit per minute."""
+        """Infer a limit per minute from refusals and the answers between them."""
         account = lease.key.account
         learner = account.learner = account.learner or RateLearner(now)
         if outcome.kind is OutcomeKind.RATE_LIMITED:
@@ -216,7 +216,7 @@ class Limits:
             self.accounts.scopes.learn(account, learner, now, is_empty=False)
 
     def learnt(self, name: ProviderModel, of: str, limit: int, now: float) -> Account | None:
-        """Take over what other processes have found; return the account, None if it is not registered."""
+        """Take over a limit that other processes have learnt; return the account, or None if it is not registered."""
         units = RateLimits._fields
         state = self.accounts.key(RequestKey(name) if of in units else RequestKey(name, Domain(of)))
         if state is None:
@@ -231,14 +231,14 @@ class Limits:
         self.schedule(account, now)
         return account
 
-    # What time changes.
+    # Changes by time.
 
     def grow(self, key: KeyState, now: float) -> bool:
-        """Let time move the limit of a key; return whether it did."""
+        """Apply the passage of time to a key's limit; return whether it changed."""
         return self._tell(key, key.law.tick(now))
 
     def schedule(self, account: Account, now: float) -> None:
-        """Have an account looked at when time alone changes it, if anybody would know the difference."""
+        """Schedule an account for when time alone changes it, if a waiter or listener would notice."""
         due_at = math.inf
         is_noted = False
         for key in account.keys.values():
@@ -258,7 +258,7 @@ class Limits:
             self.agenda.set_due(account, due_at)
 
     def schedule_scope(self, scope: RateScope, opens_at: float, now: float) -> None:
-        """Have a limit per minute looked at when it has room again, if anybody would know the difference."""
+        """Schedule a limit per minute for when it has room again, if a waiter or listener would notice."""
         is_noted = opens_at > now and (scope.is_told or any(provider.waiters.count for provider in scope.providers))
         self.agenda.set_due(scope, opens_at if is_noted else math.inf)
 

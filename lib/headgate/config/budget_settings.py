@@ -1,4 +1,4 @@
-"""The settings of what samples and models may spend."""
+"""The settings that limit what samples and models may spend."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Annotated, Final, TypeVar
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 EVERYWHERE: Final = "*"
-"""Stands for every environment that nothing else of a setting names."""
+"""Stands for every environment that no other key of a setting matches."""
 
 T = TypeVar("T")
 
@@ -17,7 +17,7 @@ _Number = TypeVar("_Number", int, float)
 
 
 def value_for(values: Mapping[str, T], environment: str) -> T | None:
-    """Return the value of an environment: its own, else that of the longest pattern that matches it; None without."""
+    """Return the value for an environment: its own, else that of the longest matching pattern, else None."""
     if environment in values:
         return values[environment]
     patterns = [pattern for pattern in values if fnmatch.fnmatchcase(environment, pattern)]
@@ -25,7 +25,7 @@ def value_for(values: Mapping[str, T], environment: str) -> T | None:
 
 
 def meaningless(values: Iterable[str], environments: Iterable[str]) -> list[str]:
-    """Return the names and patterns that mean none of the environments, sorted; `*` always means something."""
+    """Return the names and patterns that match none of the environments, sorted; `*` is never among them."""
     names = list(environments)
     return sorted(
         name
@@ -35,14 +35,14 @@ def meaningless(values: Iterable[str], environments: Iterable[str]) -> list[str]
 
 
 def names_in(value: str) -> tuple[str, ...]:
-    """Return what stands between the commas of a text."""
+    """Return the comma-separated parts of a text, stripped, without empty ones."""
     return tuple(part.strip() for part in value.split(",") if part.strip())
 
 
 def pairs(form: str, *, or_one: bool = False, at_first: bool = False) -> BeforeValidator:
-    """Return what makes a mapping of a text such as `a=1,b=2`; ValueError, with the form, for a part without `=`.
+    """Return a validator that parses a text such as `a=1,b=2` into a mapping; ValueError, with `form`, without `=`.
 
-    With `or_one` a single value stands for every environment. A part is split at its last `=`, or at the first.
+    With `or_one`, a single value applies to every environment. A part is split at its last `=` (`at_first`: first).
     """
 
     def split(value: object) -> object:
@@ -67,10 +67,10 @@ def _address(value: str) -> str:
 
 
 Names = BeforeValidator(lambda value: names_in(value) if isinstance(value, str) else value)
-"""Of a setting that may be written with commas."""
+"""Parses a setting that may be written as comma-separated text."""
 
 Address = Annotated[str, AfterValidator(_address)]
-"""An http or https address, or nothing."""
+"""An http or https address, or an empty string."""
 
 
 _WRITTEN: Final = pairs(
@@ -88,20 +88,20 @@ def _usable(value: dict[str, _Number], least: _Number) -> dict[str, _Number]:
 
 
 TokenBudgets = Annotated[dict[str, int], _WRITTEN, AfterValidator(lambda value: _usable(value, 32))]
-"""Tokens by environment; fewer than 32 hold no request."""
+"""Tokens by environment; at least 32, since no request fits into fewer."""
 
 TimeBudgets = Annotated[dict[str, float], _WRITTEN, AfterValidator(lambda value: _usable(value, 0.001))]
 """Seconds by environment."""
 
 
 class Section(BaseModel):
-    """What all settings have in common: a number is a finite one."""
+    """Base class of all settings: numbers must be finite."""
 
     model_config = ConfigDict(allow_inf_nan=False)
 
 
 class BudgetSettings(Section):
-    """What one sample may take, and what one model may take in any 24 h. A roster may say otherwise for its models."""
+    """Budgets of one sample, and of one model in any 24 h. A roster may override them for its models."""
 
     sample_tokens: TokenBudgets = Field(
         default_factory=dict,

@@ -1,4 +1,4 @@
-"""Where settings come from: flag > environment variable > file > default; what is unknown is an error."""
+"""Loads settings: flag > environment variable > file > default; unknown names are errors."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from headgate.core.flaws import rule_in_words
 _log: Final = logging.getLogger("headgate")
 
 OTHER_VARIABLES: Final = frozenset({"HEADGATE_AUDIT_FILE", "HEADGATE_CONFIG", "HEADGATE_POSTGRES_BIN"})
-"""Variables of the `HEADGATE_` prefix that are not settings: two files, and where PostgreSQL's programs are."""
+"""Variables with the prefix `HEADGATE_` that are not settings: two files, and the folder of PostgreSQL's programs."""
 
 _OPTIONS: Final = {"num_evaluation_workers": " (--workers)"}
-"""Options of commands that are not called like their setting."""
+"""Command-line options whose name differs from their setting's."""
 
 KEY_PREFIX: Final = "HEADGATE_KEY_"
-"""Variables of this prefix hold API keys that rosters refer to."""
+"""Variables with this prefix hold API keys that rosters refer to."""
 
 JOB_QUEUE_PREFIXES: Final = (
     "HEADGATE_JOBQUEUE_",
@@ -35,10 +35,10 @@ JOB_QUEUE_PREFIXES: Final = (
     "HEADGATE_RESULT_",
     "HEADGATE_WORKER_",
 )
-"""Variables of these prefixes are of the job queue: what its server reads, and what its workers tell their commands."""
+"""Prefixes of the job queue's variables: those that its server reads, and those that workers set for their commands."""
 
 ELASTIC_PREFIX: Final = "HEADGATE_ELASTIC_"
-"""Variables of this prefix hold the keys and tokens that the files of elastic pools refer to."""
+"""Variables with this prefix hold the keys and tokens that the files of elastic pools refer to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ def _read(file: Path) -> dict[str, Any]:
 
 
 def _with_present_names(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings under their names of today; says so of each that was given by a former one."""
+    """Return settings under their current names; logs a warning for each former name."""
     for name in FORMER_NAMES.keys() & given.keys():
         _log.warning("setting %s is called %s now", name, FORMER_NAMES[name])
     return {FORMER_NAMES.get(name, name): value for name, value in given.items()}
@@ -139,7 +139,7 @@ def _sentence(error: Any, origins: Mapping[str, str]) -> str:
         return message
     name = str(error["loc"][0])
     value = error.get("input")
-    # A journal may be an address with a password.
+    # A journal's address may contain a password.
     is_secret = "Secret" in str(setting_fields()[name].annotation) or name == "journal"
     is_shown = not (is_secret or isinstance(value, dict) or repr(value) in message)
     told = [f"got {redacted(repr(value))}"] * is_shown + [f"from {origins[name]}"] * (origins[name] != "flag")
@@ -155,4 +155,4 @@ def _shown(value: object) -> str:
         return ",".join(map(str, value))
     if isinstance(value, dict):
         return ",".join(f"{k}={v:g}" if isinstance(v, float) else f"{k}={_shown(v)}" for k, v in value.items())
-    return redacted(str(value))  # addresses may hold a user and a password
+    return redacted(str(value))  # addresses may contain a user and a password

@@ -1,4 +1,4 @@
-"""Settings that have, or had in an earlier system (DataDesigner), another name, and what each is called here."""
+"""Former names of settings, also those of an earlier system (DataDesigner), and their current names."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ FORMER_NAMES: Final[Mapping[str, str]] = MappingProxyType(
         "miner_refresh_interval": "roster_refresh_s",
     }
 )
-"""Former name of a setting -> its name now. The former one still works."""
+"""Former name of a setting -> its current name. The former one still works."""
 
 
 def advice_for(name: str) -> str | None:
-    """Return what to write in place of a former setting or of its variable (`HEADGATE_…`); None if it never was one."""
+    """Return what to write instead of a former setting or its variable (`HEADGATE_…`); None if it never was one."""
     return RENAMED.get(name.removeprefix("HEADGATE_").lower())
 
 
@@ -68,7 +68,7 @@ _OF_AFFINE: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "max_pause_s": ("MAX_PAUSE_SECONDS",),
     }
 )
-"""Setting -> its names in Affine's runner, which are read bare, and behind `AFFINE_` and `HEADGATE_`."""
+"""Setting -> its names in Affine's runner, which are read without prefix, and with `AFFINE_` and `HEADGATE_`."""
 
 _FURTHER: Final[Mapping[str, str]] = MappingProxyType(
     {"s3_access_key_id": "R2_WRITE_ACCESS_KEY_ID", "s3_secret_access_key": "R2_WRITE_SECRET_ACCESS_KEY"}
@@ -76,7 +76,7 @@ _FURTHER: Final[Mapping[str, str]] = MappingProxyType(
 
 
 def variables_of(setting: str) -> tuple[str, ...]:
-    """Return the environment variables that a setting is read from, the strongest first."""
+    """Return the environment variables of a setting, in order of precedence."""
     theirs = [prefix + name for prefix in ("HEADGATE_", "AFFINE_", "") for name in _OF_AFFINE.get(setting, ())]
     further = [_FURTHER[setting]] if setting in _FURTHER else []
     return tuple(dict.fromkeys((f"HEADGATE_{setting.upper()}", *theirs, *further)))

@@ -14,7 +14,7 @@ from headgate.core.errors import InvalidSettingError
 
 
 class EnvironmentSettings(Section):
-    """Where AgentGym servers are, and what calls, episodes and processes of environments may take."""
+    """Addresses of AgentGym servers, and limits of environments' calls, episodes and processes."""
 
     agentgym_servers: Annotated[
         dict[str, str], pairs("servers are written environment=address, comma separated", at_first=True)
@@ -65,7 +65,7 @@ class EnvironmentSettings(Section):
 
 
 Executor = Annotated[str, Field(pattern=r"^(local|jobqueue(:.+)?)$")]
-"""Where an environment is played: `local`, or by the workers of a job queue, whose policy servers may be named."""
+"""Where an environment is played: `local`, or by a job queue's workers, optionally with a pool of policy servers."""
 
 
 class ExecutorSettings(Section):
@@ -87,13 +87,13 @@ class ExecutorSettings(Section):
     )
     jobqueue_sends_keys: bool = Field(
         False,
-        description="Put the API key of a model into its jobs. Whoever may read or claim jobs then has it: leave it "
-        "off, and give workers a roster of their own.",
+        description="Put the API key of a model into its jobs. Everyone who may read or claim jobs can then see it: "
+        "leave it off, and give workers a roster of their own.",
     )
 
 
 Lane = Literal["now", "batch", "auto"]
-"""How a request goes: by itself, or with others in a batch of its provider; `auto` chooses by due time and price."""
+"""How a request is sent: by itself, or with others in a batch of its provider; `auto` chooses by due time and price."""
 
 
 _LANES: Final = pairs(
@@ -125,7 +125,7 @@ class LaneSettings(Section):
 
 
 class HostSettings(Section):
-    """Where environments that run apart are played, and which they are; where engines of models run."""
+    """Which environments run apart, where they run, and where models' engines run."""
 
     episodes_apart: Literal["declared", "all"] = Field(
         "declared",
@@ -166,12 +166,12 @@ class HostSettings(Section):
     ray_pool: str = Field(
         "main",
         description="Pool of the placement ledger whose quota these places use; a pool that is not open is opened "
-        "with all that the cluster has.",
+        "with the whole cluster.",
     )
 
 
 class TelemetrySettings(Section):
-    """Where events go beside the log, and how often a campaign reports its health."""
+    """Where events go besides the log, and how often a campaign reports its health."""
 
     events_file: str = Field("", description="Write every event to this file as JSON lines.")
     trace_file: str = Field(
@@ -191,7 +191,7 @@ class TelemetrySettings(Section):
 
 
 def _words_of(value: object) -> object:
-    """Return the words of a command that is written as on a command line, or as a JSON list."""
+    """Return the words of a command given as a command line or a JSON list."""
     if not isinstance(value, str):
         return value
     if not value.lstrip().startswith("["):
@@ -207,13 +207,13 @@ Command = Annotated[tuple[str, ...], BeforeValidator(_words_of)]
 
 
 class NoticeSettings(Section):
-    """Who is told what matters, and what is looked for."""
+    """Where notices are sent, and what they watch for."""
 
     notify_url: Address = Field("", description="Webhook: each notice is posted there as JSON. Empty: none.")
     notify_secret: SecretStr = Field(
         SecretStr(""),
-        description="Secret that the webhook's notices are signed with (HMAC-SHA256, as the Standard Webhooks have "
-        "it): `whsec_` and base64, or any text.",
+        description="Secret with which the webhook's notices are signed (HMAC-SHA256, as in Standard Webhooks): "
+        "`whsec_` and base64, or any text.",
     )
     notify_command: Command = Field(
         (),
@@ -226,15 +226,15 @@ class NoticeSettings(Section):
     stalled_after_s: float = Field(
         3_600.0,
         ge=0,
-        description="A run that has accepted nothing for so long, although samples are due that it could take, has "
-        "stalled; longer than the longest episode. 0: it never has.",
+        description="A run counts as stalled if it has accepted no sample for this long although samples are due "
+        "that it could take. Set it above the longest episode. 0: never.",
     )
     score_history_days: float = Field(
         30.0,
         ge=0,
         le=365,
-        description="Days of stored samples that a run looks back at, to know what scores to expect and who answered; "
-        "0 looks for no drops and no change of endpoints.",
+        description="Days of stored samples from which a run learns the expected scores and the serving endpoints; "
+        "0 disables notices of score drops and endpoint changes.",
     )
 
 
@@ -257,7 +257,7 @@ class SchedulingSettings(Section):
         0.1,
         ge=0,
         lt=1,
-        description="Share of the workers that no group may borrow, so that a group that arrives waits little.",
+        description="Share of the workers that no group may borrow, so that an arriving group waits only briefly.",
     )
     target_half_width: float = Field(
         0.0,
@@ -267,20 +267,20 @@ class SchedulingSettings(Section):
         "Instances are then taken in random order.",
     )
     target_min_tasks: int = Field(
-        20, ge=1, description="Scored tasks that a model has in an environment before `target_half_width` can end it."
+        20, ge=1, description="Scored tasks that a model needs in an environment before `target_half_width` can end it."
     )
     indifference: float = Field(
         0.0,
         ge=0,
         lt=1,
-        description="Stop sampling a model of `instances` once it is known which of it and each other model comes "
-        "first, wherever their means over all instances differ by more than this; 0 takes all of them. Instances are "
+        description="Stop sampling a model of `instances` once its order relative to each other model is known, "
+        "wherever their means over all instances differ by more than this; 0 takes all instances. Instances are "
         "then taken in random order.",
     )
     allocation: Literal["rates", "ranking"] = Field(
         "rates",
-        description="Who gets an environment's samples of a day: every model its rate, or more those whose samples are "
-        "expected to rank most pairs of models by `indifference`, per token; all together as many as by rates.",
+        description="How an environment's daily samples are divided: by rates, or with more for models whose samples "
+        "are expected to rank most pairs of models by `indifference`, per token. The total is the same.",
     )
     allocation_uniform: float = Field(
         0.25, gt=0, le=1, description="Share of its rate that every model gets in any case with `allocation: ranking`."
@@ -331,7 +331,7 @@ class JudgeSettings(Section):
 
 
 class AdmissionSettings(Section):
-    """How many requests of a model may be in flight, and what is learnt from their outcomes."""
+    """How many requests of a model may be in flight, and how the limits adapt to their outcomes."""
 
     limit_law: Literal["adaptive", "aimd"] = Field(
         "adaptive",

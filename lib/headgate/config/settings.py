@@ -38,11 +38,11 @@ from headgate.core.errors import InvalidNameError
 from headgate.durable.databases import PostgresAddress, place_of
 
 MAX_DAILY_RATE: Final = 8_640_000.0
-"""One sample each 10 ms per model and environment; beyond it a rate is a typing error."""
+"""One sample every 10 ms per model and environment; a higher rate is a typo."""
 
 
 def checked_rate(value: float) -> float:
-    """Return a daily rate that can be sampled at.
+    """Return a valid daily rate.
 
     Raises:
         ValueError: unless 0 < rate <= `MAX_DAILY_RATE`.
@@ -52,7 +52,7 @@ def checked_rate(value: float) -> float:
     return value
 
 
-DailyRate = Annotated[float, Field(allow_inf_nan=True), AfterValidator(checked_rate)]  # which the check itself refuses
+DailyRate = Annotated[float, Field(allow_inf_nan=True), AfterValidator(checked_rate)]  # the check refuses inf and nan
 
 
 def _journal_place(value: object) -> object:
@@ -281,7 +281,7 @@ class Settings(
         return self
 
     def with_origins(self, origins: Mapping[str, str]) -> Self:
-        """Return these settings, knowing where their values came from."""
+        """Return a copy of these settings with the origins of their values."""
         known = self.model_copy()
         known._origins = dict(origins)  # noqa: SLF001 - a copy of this class
         return known
@@ -289,7 +289,7 @@ class Settings(
     def origin_of(self, name: str) -> str:
         """Return where a value came from: `flag`, `env NAME`, `file PATH` or `default`.
 
-        Settings that a program made itself know only whether it gave the value.
+        For settings that a program constructed, only whether it gave the value is known.
         """
         return self._origins.get(name, "flag" if name in self.model_fields_set else "default")
 

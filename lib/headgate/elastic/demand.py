@@ -1,4 +1,4 @@
-"""What the pool learns about its load, what a policy is told of it, and what it answers."""
+"""How a pool measures its load, what it reports to a policy, and what the policy answers."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ class Demand:
     """A pool's demand and capacity at one moment. Everything in `…_worth` is in workers: 1.5 fills one and a half.
 
     Attributes:
-        worth: what runs, on draining workers too, and what waits.
-        waiting_worth: the part of it that waits.
-        area: integral of `worth` over time since the pool began, in worker-seconds; the difference of two readings by
-            the time between them is the mean over that time.
-        peak_worth: the most that `worth` was since the last decision.
-        running: requests on workers, those of others that their engines count included.
-        waiting: requests in front of them.
-        oldest_wait_s: how long the first of them has been waiting; 0 when none waits.
+        worth: running requests, including those on draining workers, plus waiting ones.
+        waiting_worth: the waiting part of it.
+        area: integral of `worth` over time since the pool began, in worker-seconds; the difference between two readings
+            divided by the time between them is the mean over that time.
+        peak_worth: the highest `worth` since the last decision.
+        running: requests on workers, including foreign ones that their engines report.
+        waiting: requests in the queue.
+        oldest_wait_s: how long the oldest of them has been waiting; 0 if none waits.
         arrived: requests since the pool began.
         active: workers that take requests.
-        starting: workers that will soon.
-        draining: workers that take no more.
+        starting: workers that are starting.
+        draining: workers that take no new requests.
         slots: requests that a worker takes at once, on average.
-        start_s: how long a worker takes to start, as learnt; a guess before one has started.
-        service_s: how long a request is with its worker, as learnt; 0 before the first has ended.
+        start_s: measured time that a worker takes to start; a guess before the first start.
+        service_s: measured time that a request spends at its worker; 0 before the first has ended.
         lowest: the fewest workers that may be awake.
-        highest: the most workers that can be: asleep and failed ones that will not start are left out.
-        running_draining: requests on draining workers, which `running` counts too.
-        foreign: requests that engines work on for others than this pool, which `running` counts too.
-        has_started: whether a worker has started, so that `start_s` is more than a guess.
+        highest: the most workers that can be awake: failed ones and those that must sleep do not count.
+        running_draining: requests on draining workers, also counted in `running`.
+        foreign: requests that engines process for clients outside this pool, also counted in `running`.
+        has_started: whether a worker has started, so that `start_s` is measured.
     """
 
     worth: float
@@ -65,7 +65,7 @@ class Demand:
 
 @dataclass(frozen=True, slots=True)
 class Desired:
-    """How many workers there should be, and why; `at_once`, also of those whose start has not paid for itself yet."""
+    """How many workers should be awake, and why; with `at_once` even recently started ones may be put to sleep."""
 
     workers: int
     because: str
@@ -73,49 +73,49 @@ class Desired:
 
 
 class Policy(Protocol):
-    """Decides how many workers a pool should have. Pure: `now` comes in, it keeps what it has been told.
+    """Decides how many workers a pool should have awake. Pure: `now` is an argument, its only state is past demand.
 
-    It is asked every `monitoring_interval`, and in between when a request has to wait (at most every
+    It is called every `monitoring_interval`, and in between when a request has to wait (at most every
     `urgent_interval`).
     """
 
     def decide(self, demand: Demand, now: float) -> Desired:
-        """Return how many workers there should be; the pool keeps it within `lowest` and `highest`."""
+        """Return how many workers should be awake; the pool limits it to between `lowest` and `highest`."""
 
     def validate(self) -> None:
-        """Assert the invariants of what it keeps."""
+        """Assert the invariants of its state."""
 
 
 _ROUNDING: Final = 1e-9
 
 
 def whole(workers: float) -> int:
-    """Return the whole workers that it takes; sums of slots that miss a number by their last digit are that number."""
+    """Return a number of workers rounded up to an integer, tolerating the rounding errors of sums."""
     return math.ceil(workers - _ROUNDING)
 
 
 _FIRST_GUESS_S: Final = 30.0
-"""A start takes so long before one was measured: who is taken for quick to start, and is not, was put to sleep too
-soon, and requests wait for it; the other way round a worker is awake for a while in vain."""
+"""Assumed start time before one is measured. If it is too short, workers are put to sleep too soon and requests have to
+wait for them; if it is too long, a worker only stays awake for a while in vain."""
 
 _START_WEIGHT: Final = 0.3
 _RECENT: Final = 128
 _RECENT_S: Final = 30.0
-"""How long a request takes is the mean of the last so many, or of those of the last half minute if they are more."""
+"""`service_s` is the mean over the last `_RECENT` requests, or over those of the last half minute if there are more."""
 
 
 class Meter:
-    """Sums that are kept as requests come and go, so that a decision costs the same however many there were.
+    """Running sums, updated as requests come and go, so that the cost of a decision does not grow with their number.
 
-    Owned by one pool. Invariant: `worth` is the sum of the workers' shares and of what waits.
+    Owned by one pool. Invariant: `worth` is the sum of the workers' shares plus the waiting work.
 
     Attributes:
         arrived: requests since the beginning.
         served: requests that were answered.
-        waiting: work that waits, in workers.
+        waiting: waiting work, in workers.
         area: integral of `worth` over time.
-        peak: the largest `worth` since the last decision.
-        service_s: how long a request is with its worker.
+        peak: the highest `worth` since the last decision.
+        service_s: how long a request spends at its worker.
         start_s: how long a worker takes to start.
     """
 
@@ -141,7 +141,7 @@ class Meter:
 
     @property
     def worth(self) -> float:
-        """Work that runs and waits, in workers."""
+        """Running and waiting work, in workers."""
         return self._busy + self.waiting
 
     def at(self, now: float) -> None:
@@ -151,7 +151,7 @@ class Meter:
             self._at = now
 
     def share(self, worker: Worker, now: float) -> None:
-        """Take over how much of a worker is in use."""
+        """Update how much of a worker is in use."""
         self.at(now)
         share = worker.share
         self._busy += share - self._shares.get(worker.worker_id, 0.0)
@@ -162,13 +162,13 @@ class Meter:
         self._note_peak()
 
     def wait(self, requests: int, slots: float, now: float) -> None:
-        """Take over how many requests wait, for workers of so many slots."""
+        """Update how many requests wait, for workers with `slots` slots each."""
         self.at(now)
         self.waiting = requests / slots
         self._note_peak()
 
     def forget_peak(self) -> None:
-        """Begin a new stretch; rounding errors of the sums end with it."""
+        """Reset the peak, and the rounding errors of the sums with it."""
         self._busy = sum(self._shares.values())
         self.peak = self.worth
 

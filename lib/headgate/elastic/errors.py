@@ -1,4 +1,4 @@
-"""What can be wrong with an elastic pool or its gateway: each with a code, a sentence and the next step."""
+"""Errors of an elastic pool and its gateway, each with a code, a sentence and the next step."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class InvalidElasticError(InvalidInputError):
 
 
 class UnknownWorkerError(InvalidElasticError):
-    """A worker is named that the pool does not have."""
+    """The pool has no worker of the given name."""
 
     code = "unknown_worker"
     http_status = 404
@@ -23,7 +23,7 @@ class UnknownWorkerError(InvalidElasticError):
 
 
 class NotAnEngineError(InvalidElasticError):
-    """What answers at an address is no engine of the kind that it was given as, or cannot be put to sleep."""
+    """The server at an address is not an engine of the given kind, or cannot be put to sleep."""
 
     code = "not_an_engine"
     next_step = "Check the address, the kind of engine and the flags that it was started with."
@@ -41,13 +41,13 @@ class EngineError(HeadgateError):
     """An engine refused a call, failed it, or did not answer it in time.
 
     Attributes:
-        is_final: asking again cannot help, so that nobody does.
+        is_final: whether a retry cannot help and is not made.
     """
 
     code = "engine_failed"
     http_status = 502
     exit_code = 3
-    next_step = "The worker is checked and replaced by itself; `headgate elastic status` shows its last error."
+    next_step = "The worker is checked and replaced automatically; `headgate elastic status` shows its last error."
 
     def __init__(self, message: str, *, is_final: bool = False, next_step: str | None = None) -> None:
         super().__init__(message, next_step=next_step)
@@ -66,7 +66,7 @@ class PoolFullError(HeadgateError):
     """More requests wait in front of an elastic pool than may, or one has waited too long.
 
     Attributes:
-        retry_after_s: when asking again can help; None where nobody knows.
+        retry_after_s: seconds after which a retry can help; None if unknown.
     """
 
     code = "pool_full"
@@ -79,11 +79,11 @@ class PoolFullError(HeadgateError):
 
 
 class PoolClosedError(HeadgateError):
-    """An elastic pool takes no more requests, or ended before it could answer one: it is being stopped."""
+    """An elastic pool is being stopped: it takes no more requests, or ended before it could answer one."""
 
     code = "pool_closed"
     http_status = 503
-    next_step = "Send the request to another pool, or again when this one has been started anew."
+    next_step = "Send the request to another pool, or again when this one has been restarted."
 
 
 class GatewayUnreachableError(HeadgateError):
@@ -96,23 +96,23 @@ class GatewayUnreachableError(HeadgateError):
 
 
 FAULTS: Final = (HeadgateError, OSError)
-"""What a call of an engine or of its leases may raise; anything else is a mistake in a program and ends the service."""
+"""What calls to engines and leases may raise; anything else is a programming error and ends the service."""
 
 
 def sentence(error: BaseException) -> str:
-    """Return what went wrong in one sentence."""
+    """Return an error as one sentence."""
     if isinstance(error, HeadgateError):
         return error.message
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 
 def is_final(error: BaseException) -> bool:
-    """Return whether asking again cannot help."""
+    """Return whether a retry cannot help."""
     return isinstance(error, InvalidElasticError) or (isinstance(error, EngineError) and error.is_final)
 
 
 class InvalidRequestError(HeadgateError):
-    """The body of a request is no JSON, or none that asks a model for something."""
+    """The body of a request is not JSON, or not a valid request to a model."""
 
     code = "invalid_request"
     http_status = 400
@@ -127,7 +127,7 @@ class UnknownModelError(NotFoundError):
 
 
 class BodyTooLargeError(HeadgateError):
-    """A request's body is larger than the gateway takes."""
+    """A request's body is larger than the gateway accepts."""
 
     code = "body_too_large"
     http_status = 413

@@ -1,4 +1,4 @@
-"""The workers and their states: one door through which every change of state goes."""
+"""The workers and their states; every change of state goes through here."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ _EDGES: Final = {
     WorkerState.FAILED: {WorkerState.INACTIVE, WorkerState.DRAINING},
 }
 _ASLEEP_READINGS: Final = 6
-"""A sleeping engine is asked whether it lives so much less often than one that works."""
+"""How many times less often a sleeping engine is read than one that is awake."""
 
 _HOLD_STARTS: Final = 3
-"""A worker is left awake so many times as long as it took to start: less would not pay for the start."""
+"""A woken worker stays awake for at least this many start times: less would not pay for the start."""
 
 _LONGEST_RETRIES: Final = 20
 
 MANY_FAILURES: Final = 5
-"""So many failures in a row and each further one are followed by the longest pause."""
+"""From this many failures in a row on, each is followed by the longest pause."""
 
 
 class Fleet:
     """All workers of a pool. Owned by one pool.
 
     Attributes:
-        workers: worker id -> worker, in the order in which they were named.
+        workers: worker id -> worker, in the order in which they were given.
         active: those that take requests, in that order.
-        open: those of them that have room; kept, so that a full pool of hundreds costs a request no look at each.
-        agenda: when each is to be looked at.
+        open: active workers with room; kept up to date so that a request need not scan hundreds of full workers.
+        agenda: when each worker is to be checked.
         slots: requests that a worker takes at once, on average.
     """
 
@@ -56,7 +56,7 @@ class Fleet:
         self._entered = 0
 
     def enter(self, worker: Worker, *, is_awake: bool) -> None:
-        """Take in a worker that is awake or asleep."""
+        """Add a worker that is awake or asleep."""
         worker.number = self._entered
         self._entered += 1
         self.workers[worker.worker_id] = worker
@@ -71,19 +71,19 @@ class Fleet:
         """Return a worker.
 
         Raises:
-            UnknownWorkerError: there is none of that name.
+            UnknownWorkerError: there is no worker of that name.
         """
         if (found := self.workers.get(worker_id)) is None:
             raise UnknownWorkerError(f"The pool {self._outbox.pool} has no worker {worker_id!r}")
         return found
 
     def current(self, worker_id: str, epoch: int) -> Worker | None:
-        """Return the worker whom an answer is about; None when it is about a state that has passed."""
+        """Return the worker that a report is about; None if the report is about an earlier epoch."""
         found = self.workers.get(worker_id)
         return found if found is not None and found.epoch == epoch else None
 
     def why_full(self) -> str:
-        """Return why no worker takes a request: where none is awake, what failed last."""
+        """Return why no worker takes a request; if none is awake, with the last failure."""
         if self.active:
             return "no worker had room"
         failed = max(self.in_state(WorkerState.FAILED), key=lambda worker: worker.since, default=None)
@@ -94,7 +94,7 @@ class Fleet:
         return (worker for worker in self.workers.values() if worker.state in states)
 
     def note_room(self, worker: Worker) -> None:
-        """Take note of whether a worker has room; called after whatever could change that."""
+        """Update whether a worker has room; called after anything that could change that."""
         if worker.has_room:
             self.open[worker.worker_id] = worker
         else:
@@ -107,7 +107,7 @@ class Fleet:
     # Changes of state
 
     def activate(self, worker: Worker, reason: str, now: float) -> None:
-        """Have a worker take requests: it has started, or is needed after all."""
+        """Let a worker take requests: it has started, or is needed after all."""
         if worker.state is WorkerState.STARTING and self._config.min_stable_period:
             hold_s = max(self._config.min_stable_period, _HOLD_STARTS * self._meter.start_s)
             worker.held_until = now + hold_s
@@ -118,23 +118,23 @@ class Fleet:
         self.look_at(worker, now + self._config.monitoring_interval)
 
     def drain(self, worker: Worker, reason: str, now: float) -> None:
-        """Have a worker take no further request and come to its end."""
+        """Stop giving a worker new requests, and begin its drain."""
         self._move(worker, WorkerState.DRAINING, reason, now)
         worker.stage = DrainStage.EMPTYING
         worker.drain_by = now + self._config.drain_timeout
         self.look_at(worker, min(worker.drain_by, now + self._config.monitoring_interval))
 
     def sleep(self, worker: Worker, now: float) -> None:
-        """Have an idle worker put to sleep."""
+        """Put an idle worker to sleep."""
         worker.stage = DrainStage.SLEEPING
-        worker.epoch += 1  # a reading that is under way means nothing from here on
+        worker.epoch += 1  # makes a pending reading stale
         worker.is_reading = False
         worker.drain_by = now + self._config.start_timeout
         self._outbox.want(Sleep(worker.worker_id, worker.epoch))
         self.look_at(worker, worker.drain_by)
 
     def asleep(self, worker: Worker, reason: str, now: float) -> None:
-        """Take note that a worker sleeps."""
+        """Record that a worker is asleep."""
         self._move(worker, WorkerState.INACTIVE, reason, now)
         worker.stage = None
         worker.is_leased = worker.is_lease_lost = False
@@ -142,26 +142,26 @@ class Fleet:
         self.rest(worker, now)
 
     def wake(self, worker: Worker, reason: str, now: float) -> None:
-        """Have a sleeping worker start."""
+        """Start a sleeping worker."""
         self._move(worker, WorkerState.STARTING, reason, now)
         worker.is_lease_lost = False
         self._outbox.want(Wake(worker.worker_id, worker.epoch))
         self.look_at(worker, math.inf)
 
     def leased(self, worker: Worker, now: float) -> None:
-        """Take note that a starting worker has what it stands on: its start counts from here."""
+        """Record that a starting worker has its lease: its start time counts from here."""
         worker.is_leased = True
         worker.since = now
         self.look_at(worker, now + self._config.start_timeout)
 
     def forgo(self, worker: Worker, reason: str, now: float) -> None:
-        """Take back that a worker starts: it still waits for what it would stand on."""
+        """Cancel the start of a worker that still waits for its lease."""
         self._move(worker, WorkerState.INACTIVE, reason, now)
         self._outbox.want(LetGo(worker.worker_id, worker.epoch))
         self.rest(worker, now)
 
     def fail(self, worker: Worker, why: str, now: float) -> None:
-        """Give a worker up until it answers again. What it had must have been taken from it before."""
+        """Mark a worker as failed until it answers again. Its requests must have been taken from it before."""
         worker.last_error = why
         self._move(worker, WorkerState.FAILED, why, now)
         worker.stage = None
@@ -171,7 +171,7 @@ class Fleet:
         self.try_later(worker, now)
 
     def try_later(self, worker: Worker, now: float) -> None:
-        """Leave a failed worker alone for a while, longer each time."""
+        """Schedule the next try of a failed worker, after a pause that grows each time."""
         retry_s = self._config.failed_retry * min(2.0**worker.failures, _LONGEST_RETRIES)
         worker.failures += 1
         worker.retry_at = now + retry_s
@@ -200,24 +200,24 @@ class Fleet:
     # Readings
 
     def look_at(self, worker: Worker, at: float) -> None:
-        """Have a worker looked at, at a time and at no other."""
+        """Schedule the next check of a worker, replacing any earlier schedule."""
         self.agenda.set(worker.worker_id, at)
 
     def rest(self, worker: Worker, now: float) -> None:
-        """Have a sleeping worker looked at now and then: it may die, or be woken by others."""
+        """Schedule an occasional check of a sleeping worker: it may die, or be woken by others."""
         self.look_at(worker, now + _ASLEEP_READINGS * self._config.monitoring_interval)
 
     def read(self, worker: Worker) -> None:
-        """Have a worker read, unless that is under way."""
+        """Request a reading of a worker, unless one is pending."""
         if not worker.is_reading:
             worker.is_reading = True
             self._outbox.want(Read(worker.worker_id, worker.epoch))
 
     def learn(self, worker: Worker, load: EngineLoad, now: float) -> None:
-        """Take over what a reading said."""
+        """Apply a reading."""
         worker.load = load
         surplus = max(0, load.running + load.waiting - len(worker.requests))
-        # One reading may count a request that has just ended here; what two count is somebody else's.
+        # One reading may still count a request that has just ended here; a surplus in two readings is foreign.
         worker.foreign = min(surplus, worker.surplus) if self._has_others else 0
         worker.surplus = surplus
         worker.read_at = now

@@ -1,4 +1,4 @@
-"""What the pool wants done and has to tell: commands and events, in the order in which they came up.
+"""The pool's output: commands and events, in order.
 
 Commands about workers are answered by a report with the same worker and epoch.
 """
@@ -22,11 +22,11 @@ class Send(_OfRequest):
 
 
 class Abort(_OfRequest):
-    """Have the engine let go of a request, then report `broke` with `aborted`; the pool gives it to another worker."""
+    """Abort a request in its engine, then report `broke` with `was_aborted`; the pool gives it to another worker."""
 
 
 class Cut(_OfRequest):
-    """Close the connection of a request and report nothing more of this epoch: the request is with another by now."""
+    """Close the connection of a request and report nothing more for this epoch: the worker no longer has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,22 +49,22 @@ class Read(_OfWorker):
 
 
 class Sleep(_OfWorker):
-    """Flush a worker's cache and release its memory, then give its lease back; answered by `slept` or `stuck`."""
+    """Flush a worker's cache and release its memory, then its lease; answered by `slept` or `stuck`."""
 
 
 class Wake(_OfWorker):
-    """Take a lease for a worker, have it take its memory and answer; answered by `woken` or `stuck`."""
+    """Take a lease for a worker and wake its engine; answered by `leased`, then `woken`, or by `stuck`."""
 
 
 class LetGo(_OfWorker):
-    """End whatever is under way for a worker that failed, and give its lease back; not answered."""
+    """Cancel all calls to a worker's engine, and release its lease; not answered."""
 
 
 Command = Send | Abort | Cut | Fail | Read | Sleep | Wake | LetGo
 
 
 class Outbox:
-    """Collected until they are taken. Owned by one pool."""
+    """Collects commands and events until they are taken. Owned by one pool."""
 
     def __init__(self, pool: str) -> None:
         self.pool = pool
@@ -72,19 +72,19 @@ class Outbox:
         self._commands: list[Command] = []
 
     def want(self, command: Command) -> None:
-        """Have something done."""
+        """Add a command."""
         self._commands.append(command)
 
     def tell(self, event: Event) -> None:
-        """Tell what happened."""
+        """Add an event."""
         self._events.append(event)
 
     def take_commands(self) -> list[Command]:
-        """Return what is to be done, once."""
+        """Return the commands since the last call."""
         taken, self._commands = self._commands, []
         return taken
 
     def take_events(self) -> list[Event]:
-        """Return what happened, once."""
+        """Return the events since the last call."""
         taken, self._events = self._events, []
         return taken

@@ -20,24 +20,24 @@ from headgate.elastic.worker import EngineLoad, Pin, Worker, WorkerState
 
 
 class ElasticPool:
-    """Requests in front, workers behind. Pure: `now` is given, nothing is awaited.
+    """A queue of requests in front of workers. Pure: `now` is an argument, nothing is awaited.
 
-    Owned by one service that calls it from one thread. After any call `decide` returns what is to be done; `next_at`
-    says when to call it again if nothing happens before. Reports carry the epoch of the command that they answer;
-    those of another epoch change nothing.
+    Owned by one service that calls it from one thread. After any call `decide` returns the commands to carry out;
+    `next_at` says when to call it again if nothing happens before. Reports carry the epoch of the command that they
+    answer; reports of another epoch change nothing.
 
     Args:
         config: settings.
-        workers: worker id -> requests that it takes at once, until its engine says less.
-        policy: decides how many workers there should be.
+        workers: worker id -> requests that it takes at once, until its engine reports less.
+        policy: decides how many workers should be awake.
         now: monotonic seconds.
-        awake: the workers that are awake now; the others sleep.
-        name: of the pool, in events.
-        has_others: what an engine counts beyond the requests that it was given is the work of others, and load. Not
-            so where a request may run elsewhere than it was given to.
+        awake: the workers that are awake now; the others are asleep.
+        name: name of the pool, in events.
+        has_others: whether requests that an engine reports beyond those it was given count as foreign load; False if a
+            request may run on another worker than the one it was given to.
 
     Raises:
-        InvalidElasticError: there are fewer workers than always have to be awake.
+        InvalidElasticError: there are fewer workers than `min_workers`.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class ElasticPool:
         self._health = Health(config, self._fleet, self._drain)
         self._scaling = Scaling(config, self._fleet, self._drain)
         self.desired = Desired(max(self._scaling.lowest, len(self._fleet.active)), "as found at the start")
-        """How many workers there should be, and why."""
+        """How many workers should be awake, and why."""
         self._scaled_to: int | None = None
         self._all_awake_until = -math.inf
         self._decided_at = -math.inf
@@ -89,7 +89,7 @@ class ElasticPool:
 
     @property
     def waiting(self) -> int:
-        """Requests in line."""
+        """Requests in the queue."""
         return len(self._requests.queue)
 
     @property
@@ -98,7 +98,7 @@ class ElasticPool:
         return self._meter.served
 
     def demand(self, now: float) -> Demand:
-        """Return demand and capacity as a policy is told them."""
+        """Return demand and capacity as a policy gets them."""
         self._meter.at(now)
         starting = list(self._fleet.in_state(WorkerState.STARTING))
         draining = list(self._fleet.in_state(WorkerState.DRAINING))
@@ -129,7 +129,7 @@ class ElasticPool:
     # Requests
 
     def submit(self, request: ElasticRequest, now: float) -> Accepted | Refused:
-        """Take a request in, or say why not."""
+        """Accept a request, or say why not."""
         return self._requests.submit(request, now)
 
     def begun(self, request_id: str, epoch: int) -> ReleaseOutcome:
@@ -144,7 +144,7 @@ class ElasticPool:
         return outcome
 
     def broke(self, request_id: str, epoch: int, why: str, now: float, *, was_aborted: bool = False) -> ReleaseOutcome:
-        """Report that a worker did not answer a request, by its own fault or because it was told to let go of it."""
+        """Report that a worker did not answer a request, by its own fault or because the request was aborted."""
         worker_id = self._worker_of(request_id)
         outcome = self._requests.broke(request_id, epoch, why, now, was_aborted=was_aborted)
         if outcome is ReleaseOutcome.RELEASED and not was_aborted:
@@ -153,7 +153,7 @@ class ElasticPool:
         return outcome
 
     def withdraw(self, request_id: str, now: float) -> bool:
-        """Give a request up: its client is gone. Return whether it was there."""
+        """Withdraw a request whose client is gone; return whether it was open."""
         worker_id = self._worker_of(request_id)
         was_there = self._requests.withdraw(request_id, now)
         if was_there and worker_id:
@@ -173,25 +173,25 @@ class ElasticPool:
             self._health.unanswered(worker, why, now)
 
     def alive(self, worker_id: str) -> None:
-        """Report that a worker answers requests: readings that got lost do not count then."""
+        """Report that a worker answers requests, which cancels out unanswered readings."""
         if (worker := self._fleet.workers.get(worker_id)) is not None:
             worker.unanswered = 0
 
     def leased(self, worker_id: str, epoch: int, now: float) -> None:
-        """Report that a starting worker holds what it stands on."""
+        """Report that a starting worker has its lease."""
         worker = self._fleet.current(worker_id, epoch)
         if worker is not None and worker.state is WorkerState.STARTING:
             self._fleet.leased(worker, now)
 
     def slept(self, worker_id: str, epoch: int, now: float) -> None:
-        """Report that a worker sleeps."""
+        """Report that a worker is asleep."""
         worker = self._fleet.current(worker_id, epoch)
         if worker is not None and worker.state is WorkerState.DRAINING:
             self._requests.affinity.forget(worker_id)
             self._fleet.asleep(worker, "its memory is released", now)
 
     def woken(self, worker_id: str, epoch: int, now: float) -> None:
-        """Report that a worker answers."""
+        """Report that a worker is awake and answers."""
         worker = self._fleet.current(worker_id, epoch)
         if worker is None or worker.state is not WorkerState.STARTING:
             return
@@ -203,7 +203,7 @@ class ElasticPool:
             self._drain.hurry(worker, "its lease is wanted by others", now, within_s=0.0)
 
     def stuck(self, worker_id: str, epoch: int, why: str, now: float, *, is_final: bool = False) -> None:
-        """Report that a worker could not be put to sleep, or could not be woken; `is_final` where it never will be."""
+        """Report that a worker could not be put to sleep or woken; with `is_final` a retry is unlikely to help."""
         worker = self._fleet.current(worker_id, epoch)
         if worker is not None and worker.state is not WorkerState.FAILED:
             if is_final:
@@ -211,7 +211,7 @@ class ElasticPool:
             self._drain.give_up(worker, why, now)
 
     def lease_lost(self, worker_id: str, now: float, *, within_s: float) -> None:
-        """Report that a worker has to leave what it stands on within a time."""
+        """Report that a worker must give its lease back within `within_s` seconds."""
         worker = self._fleet.worker(worker_id)
         if worker.state is WorkerState.STARTING:
             worker.is_lease_lost = True
@@ -222,12 +222,12 @@ class ElasticPool:
     # The operator
 
     def pin(self, worker_id: str, pin: Pin | None, now: float) -> None:
-        """Keep a worker awake or asleep whatever the load; None gives it back to the policy.
+        """Keep a worker awake or asleep whatever the load; None returns it to the policy.
 
-        One that has failed is tried at once: who takes it in hand may have repaired it.
+        A failed worker is tried at once, as the operator may have repaired it.
 
         Raises:
-            UnknownWorkerError: there is none of that name.
+            UnknownWorkerError: there is no worker of that name.
         """
         worker = self._fleet.worker(worker_id)
         worker.pin = pin
@@ -238,7 +238,7 @@ class ElasticPool:
         self._decided_at = -math.inf
 
     def scale(self, workers: int | None, now: float) -> None:
-        """Have so many workers whatever the load; None gives the number back to the policy.
+        """Keep this many workers awake whatever the load; None returns the decision to the policy.
 
         Raises:
             InvalidElasticError: it is not between `min_workers` and `max_workers`.
@@ -254,7 +254,7 @@ class ElasticPool:
         self._decide_scale(now)
 
     def wake_all(self, now: float, *, for_s: float) -> None:
-        """Have all workers awake for a time, as before a validation pass; it ends by itself, or by `resume`."""
+        """Keep all workers awake for `for_s` seconds, as for a validation pass; it ends by itself, or by `resume`."""
         self._all_awake_until = now + for_s
         self._steered(f"all workers are awake for {for_s:g} s")
         self._decide_scale(now)
@@ -267,18 +267,18 @@ class ElasticPool:
         self._decide_scale(now)
 
     def reconsider(self, now: float) -> None:
-        """Decide about the number of workers now: what the policy goes by has changed without a request."""
+        """Decide on the number of workers now: an input of the policy has changed without a request."""
         self._decide_scale(now)
 
     def close(self, now: float) -> None:
-        """Take no further request; those that are in run to their end."""
+        """Refuse new requests; open ones run to their end."""
         del now
         self._requests.closed_because = "the pool is being stopped"
 
     # Deciding
 
     def decide(self, now: float) -> list[Command]:
-        """Return what is to be done, in order."""
+        """Return the commands to carry out, in order."""
         for worker_id in self._fleet.agenda.pop_due(now):
             self._health.due(self._fleet.workers[worker_id], now)
         self._requests.expire(now)
@@ -289,13 +289,13 @@ class ElasticPool:
         return self._outbox.take_commands()
 
     def next_at(self) -> float | None:
-        """Return when `decide` is to be called if nothing happens before; None when never."""
+        """Return when `decide` must be called if nothing happens before; None for never."""
         looked_at = self._fleet.agenda.next_at()
         at = min(math.inf if looked_at is None else looked_at, self._requests.expires_at(), self._scale_at())
         return None if at == math.inf else at
 
     def take_events(self) -> list[Event]:
-        """Return what happened since the last call."""
+        """Return the events since the last call."""
         return self._outbox.take_events()
 
     def validate(self) -> None:
@@ -307,7 +307,7 @@ class ElasticPool:
         self._outbox.tell(events.PoolSteered(self._outbox.pool, what))
 
     def _follow_operator(self, now: float) -> None:
-        """Carry out what an operator decided; a pool that is not elastic keeps as many workers as that leaves."""
+        """Apply an operator's pins; a pool that is not elastic keeps the resulting number of workers."""
         awake = self._awake()
         self._scaling.follow_pins(now)
         self._kept += self._awake() - awake
@@ -345,7 +345,7 @@ class ElasticPool:
         self._meter.forget_peak()
 
     def _wanted(self, demand: Demand, now: float) -> Desired:
-        advised = self._policy.decide(demand, now)  # always: what it has not been told it cannot forecast from
+        advised = self._policy.decide(demand, now)  # always, as it forecasts from the demand that it has seen
         if now < self._all_awake_until:
             return Desired(demand.highest, "an operator keeps all workers awake")
         if self._scaled_to is not None:
@@ -356,7 +356,7 @@ class ElasticPool:
 
 
 def _bounded(wanted: Desired, demand: Demand) -> Desired:
-    """Return what is wanted within what may and can be, and say so where it was cut."""
+    """Return the wanted number limited to what is allowed and possible; the reason says if it was limited."""
     if wanted.workers > demand.highest:
         return Desired(demand.highest, f"{wanted.because}; {wanted.workers} wanted, only {demand.highest} can be awake")
     if wanted.workers < demand.lowest:

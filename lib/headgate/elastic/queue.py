@@ -1,4 +1,4 @@
-"""Requests of an elastic pool, and the queue in front of its workers: groups take turns, first come first served."""
+"""Requests of an elastic pool, and the queue in front of its workers: groups take turns, each in order of arrival."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class ElasticRequest:
-    """What somebody wants answered.
+    """A request to be answered.
 
     Attributes:
         request_id: unique; the same id again is the same request.
-        tokens: that it is expected to take, prompt and answer; 1 where nobody knows.
-        prefixes: hashes of its beginning, each of a longer one; requests that share them go to one worker if they can.
-        group: whose it is; groups take turns in the queue.
+        tokens: tokens that it is expected to take, prompt and answer; 1 if unknown.
+        prefixes: hashes of ever longer prefixes; requests that share them go to the same worker if possible.
+        group: the group that it belongs to; groups take turns in the queue.
     """
 
     request_id: str
@@ -28,12 +28,12 @@ class ElasticRequest:
 
 
 class RequestState(StrEnum):
-    """Where a request stands."""
+    """State of a request."""
 
     WAITING = "waiting"
     RUNNING = "running"
     ABORTING = "aborting"
-    """Its worker drains and its time is up: once the engine has let go of it, it goes to another one."""
+    """Its worker drains and its time is up: once the engine has aborted it, it goes to another worker."""
 
 
 @dataclass(slots=True)
@@ -41,16 +41,16 @@ class OpenRequest:
     """A request that has not ended. Owned and changed by the pool only.
 
     Attributes:
-        request: what is wanted.
-        order: its place in line, which it keeps when it is handed over.
+        request: the request as submitted.
+        order: its position in the queue, which it keeps when it is handed over.
         arrived_at: monotonic seconds.
-        state: where it stands.
-        worker_id: who has it; empty while it waits.
-        epoch: grows with every worker that it is given to; answers of an older epoch change nothing.
-        waits_since: when it last began to wait.
-        given_at: when it was given to its worker.
-        has_begun: a part of the answer has reached the client, so that it cannot be given to another worker unseen.
-        hand_overs: how often it was taken from one worker for another.
+        state: its state.
+        worker_id: the worker that has it; empty while it waits.
+        epoch: grows with every worker that it is given to; reports of an older epoch change nothing.
+        waits_since: when it last began to wait, in monotonic seconds.
+        given_at: when it was given to its worker, in monotonic seconds.
+        has_begun: whether part of the answer has reached the client, so that it can no longer be handed over unnoticed.
+        hand_overs: how often it was handed over to another worker.
         losses: how many workers failed with it.
     """
 
@@ -69,7 +69,7 @@ class OpenRequest:
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """The request is in; `again` tells that it was already."""
+    """The request is accepted; `again` if it was open already."""
 
     request_id: str
     again: bool = False
@@ -77,12 +77,12 @@ class Accepted:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The request is not taken.
+    """The request is not accepted.
 
     Attributes:
         reason: `full` or `closed`.
-        says: the sentence.
-        retry_after_s: when asking again can help; None where it cannot.
+        says: the reason, as a sentence.
+        retry_after_s: seconds after which a retry can help; None if it cannot.
     """
 
     reason: str
@@ -91,16 +91,16 @@ class Refused:
 
 
 _SKIPPED: Final = 1_000
-"""So many that left may stand in line, or as many as wait if they are more: then the line is made anew without them."""
+"""Requests that have left stay in the heaps until there are more of them than this plus those that wait."""
 
 
 class RequestQueue:
-    """Requests that wait. Owned by one pool.
+    """Waiting requests. Owned by one pool.
 
-    Who was handed over keeps its order, and so stands before all that came after it. Requests that left are skipped
-    when their turn comes: whether one waits is told by its own state.
+    A request that is handed over keeps its order, and so is ahead of all that arrived later. Requests that have left
+    are skipped when their turn comes, as their own state says that they no longer wait.
 
-    Invariant: what is kept is in proportion to what waits, however many clients lose patience behind a slow head.
+    Invariant: memory is proportional to the number of waiting requests, however many clients give up while waiting.
     """
 
     def __init__(self) -> None:
@@ -113,7 +113,7 @@ class RequestQueue:
         return self._count
 
     def join(self, handling: OpenRequest) -> None:
-        """Have a request wait."""
+        """Add a waiting request."""
         heapq.heappush(self._groups.setdefault(handling.request.group, []), (handling.order, handling))
         heapq.heappush(self._oldest, (handling.waits_since, handling.order, handling.epoch, handling))
         self._count += 1
@@ -122,14 +122,14 @@ class RequestQueue:
             heapq.heapify(self._oldest)
 
     def leave(self) -> None:
-        """Take note that a waiting request waits no more."""
+        """Record that a waiting request has left the queue."""
         self._count -= 1
         self._skipped += 1
         if self._skipped > self._count + _SKIPPED:
             self._forget_skipped()
 
     def head(self) -> OpenRequest | None:
-        """Return who is next; None when nobody waits."""
+        """Return the next request; None if none waits."""
         while self._groups:
             group, heap = next(iter(self._groups.items()))
             while heap and heap[0][1].state is not RequestState.WAITING:
@@ -140,7 +140,7 @@ class RequestQueue:
         return None
 
     def take(self) -> OpenRequest:
-        """Remove who is next; it is the next group's turn then."""
+        """Remove and return the next request, after `head` has returned it; then it is the next group's turn."""
         group, heap = next(iter(self._groups.items()))
         _, handling = heapq.heappop(heap)
         if heap:
@@ -151,7 +151,7 @@ class RequestQueue:
         return handling
 
     def oldest(self) -> OpenRequest | None:
-        """Return who has been waiting longest; None when nobody waits."""
+        """Return the request that has been waiting longest; None if none waits."""
         while self._oldest:
             if _waits(self._oldest[0]):
                 return self._oldest[0][-1]

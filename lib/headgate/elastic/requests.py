@@ -1,4 +1,4 @@
-"""Requests on their way: into the queue, to a worker, to another one, to their end."""
+"""The life cycle of requests: into the queue, to a worker, perhaps to another one, to their end."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ _SOONEST_RETRY_S: Final = 1.0
 
 
 _REMEMBERED: Final = 10_000
-"""Prefixes of which is kept who computed them."""
+"""Most prefixes whose worker is remembered."""
 
 
 class Affinity:
-    """Prefix -> worker, of the prefixes used last. Owned by one pool."""
+    """Prefix -> worker, for the most recently used prefixes. Owned by one pool."""
 
     def __init__(self) -> None:
         self._workers: OrderedDict[int, str] = OrderedDict()
 
     def worker_of(self, prefixes: Sequence[int]) -> str | None:
-        """Return the worker that has the longest of these prefixes; None when none has."""
+        """Return the worker that has the longest known of these prefixes; None if none is known."""
         for prefix in reversed(prefixes):
             if (worker_id := self._workers.get(prefix)) is not None:
                 return worker_id
         return None
 
     def note(self, prefixes: Sequence[int], worker_id: str) -> None:
-        """Remember that a worker computes these prefixes."""
+        """Record that a worker computes these prefixes."""
         for prefix in prefixes:
             self._workers[prefix] = worker_id
             self._workers.move_to_end(prefix)
@@ -45,7 +45,7 @@ class Affinity:
             self._workers.popitem(last=False)
 
     def forget(self, worker_id: str) -> None:
-        """Forget what a worker had: its cache is flushed."""
+        """Forget the prefixes of a worker whose cache was flushed."""
         if self._workers:
             self._workers = OrderedDict((prefix, who) for prefix, who in self._workers.items() if who != worker_id)
 
@@ -53,15 +53,15 @@ class Affinity:
 class Requests:
     """All requests that have not ended. Owned by one pool.
 
-    Invariants: a request is with one worker or in line, never both; each change of hands advances its epoch, so that
-    what a former worker reports changes nothing.
+    Invariants: a request is either at one worker or in the queue; each time it is given to a worker its epoch grows, so
+    that reports of a former worker change nothing.
 
     Attributes:
         queue: those that wait.
-        affinity: where beginnings of requests were computed last.
-        joined: times that a request joined the line, those that were handed over included.
+        affinity: where prefixes of requests were last computed.
+        joined: how many times a request joined the queue, including hand-overs.
         all: request id -> request that has not ended.
-        closed_because: why none is taken any more; empty while they are.
+        closed_because: why no more requests are accepted; empty while they are.
     """
 
     def __init__(self, config: ElasticConfig, fleet: Fleet, meter: Meter, outbox: Outbox) -> None:
@@ -78,12 +78,12 @@ class Requests:
         self.closed_because = ""
 
     def submit(self, request: ElasticRequest, now: float) -> Accepted | Refused:
-        """Have a request wait in line."""
+        """Accept a request into the queue, or refuse it."""
         if request.request_id in self.all:
             return Accepted(request.request_id, again=True)
         if self.closed_because:
             return Refused("closed", self.closed_because)
-        # Who finds room at once does not wait, whatever the bound of the line.
+        # A request that finds room at once does not wait, so `max_queue` does not apply to it.
         has_to_wait = len(self.queue) > 0 or not self._fleet.open
         if has_to_wait and len(self.queue) >= self._config.max_queue:
             says = f"max_queue allows {self._config.max_queue} waiting requests (got one more)"
@@ -96,7 +96,7 @@ class Requests:
         return Accepted(request.request_id)
 
     def send(self, now: float) -> None:
-        """Give waiting requests to workers while one of them has room."""
+        """Give waiting requests to workers as long as these have room."""
         while (handling := self.queue.head()) is not None:
             worker = choose(self._fleet.open.values(), handling.request, self.affinity)
             if worker is None:
@@ -107,7 +107,7 @@ class Requests:
         self._meter.wait(len(self.queue), self._slots, now)
 
     def begun(self, request_id: str, epoch: int) -> ReleaseOutcome:
-        """Take note that a part of the answer is about to go to the client; it must not go where this is refused."""
+        """Record that part of the answer is about to go to the client; it must not unless this returns `released`."""
         handling = self._current(request_id, epoch)
         if isinstance(handling, ReleaseOutcome):
             return handling
@@ -117,7 +117,7 @@ class Requests:
         return ReleaseOutcome.RELEASED
 
     def ended(self, request_id: str, epoch: int, now: float) -> ReleaseOutcome:
-        """Take note that a request was answered."""
+        """Record that a request was answered."""
         handling = self._current(request_id, epoch)
         if isinstance(handling, ReleaseOutcome):
             return handling
@@ -128,7 +128,7 @@ class Requests:
         return ReleaseOutcome.RELEASED
 
     def broke(self, request_id: str, epoch: int, why: str, now: float, *, was_aborted: bool) -> ReleaseOutcome:
-        """Take note that a worker did not answer a request: it goes to another one, or is lost."""
+        """Record that a worker did not answer a request: it is handed over to another one, or is lost."""
         handling = self._current(request_id, epoch)
         if isinstance(handling, ReleaseOutcome):
             return handling
@@ -139,7 +139,7 @@ class Requests:
         return ReleaseOutcome.RELEASED
 
     def withdraw(self, request_id: str, now: float) -> bool:
-        """Give a request up: its client is gone. Return whether it was there."""
+        """Withdraw a request whose client is gone; return whether it was open."""
         handling = self.all.pop(request_id, None)
         if handling is None:
             return False
@@ -151,12 +151,12 @@ class Requests:
         return True
 
     def abort(self, handling: OpenRequest) -> None:
-        """Have a draining worker let go of a request."""
+        """Abort a request of a draining worker, to hand it over."""
         handling.state = RequestState.ABORTING
         self._outbox.want(Abort(handling.request.request_id, handling.worker_id, handling.epoch))
 
     def take_from(self, worker: Worker, why: str, now: float) -> None:
-        """Take everything from a worker that does not work; nothing it still says is heard."""
+        """Take all requests from a failed worker, and ignore anything it still answers."""
         for request_id in list(worker.requests):
             handling = self.all[request_id]
             self._outbox.want(Cut(request_id, worker.worker_id, handling.epoch))
@@ -166,7 +166,7 @@ class Requests:
             self._hand_over(handling, why, now)
 
     def on(self, worker: Worker) -> list[OpenRequest]:
-        """Return what a worker has."""
+        """Return the requests at a worker."""
         return [self.all[request_id] for request_id in worker.requests]
 
     def expire(self, now: float) -> None:
@@ -202,7 +202,7 @@ class Requests:
         self._meter.wait(len(self.queue), self._slots, now)
 
     def _quit_line(self, handling: OpenRequest, now: float) -> None:
-        handling.state = RequestState.RUNNING  # the line skips it from here on
+        handling.state = RequestState.RUNNING  # makes the queue skip it
         self.queue.leave()
         self._meter.wait(len(self.queue), self._slots, now)
 
@@ -250,12 +250,12 @@ class Requests:
 
 
 _EXTRA_SHARE: Final = 4
-"""A worker with a request's prefix may have this part of its slots more in use than the least loaded one: recomputing
-a prefix costs a fraction of a request, standing in an engine's queue a whole one."""
+"""A worker with a request's prefix is preferred while it has at most 1/4 of its slots more in use than the least loaded
+one: recomputing a prefix costs a fraction of a request, waiting in an engine's queue a whole one."""
 
 
 def choose(workers: Iterable[Worker], request: ElasticRequest, affinity: Affinity) -> Worker | None:
-    """Return the one of some workers with room that a request goes to; None when none has memory for it."""
+    """Return the worker, among those with room, that a request should go to; None if none has memory for it."""
     open_ = [worker for worker in workers if _has_tokens(worker, request.tokens)]
     if not open_:
         return None
@@ -270,7 +270,7 @@ def choose(workers: Iterable[Worker], request: ElasticRequest, affinity: Affinit
 
 
 def _has_tokens(worker: Worker, tokens: int) -> bool:
-    """Return whether the engine has memory for a request; one that has nothing to do takes any."""
+    """Return whether the engine has memory for a request; an idle engine takes any."""
     if worker.load is None or worker.load.token_slots is None or not worker.requests:
         return True
     return worker.tokens + tokens <= worker.load.token_slots

@@ -1,4 +1,4 @@
-"""Which workers are awake: who is woken and who drains, what their readings say, and what always holds of a pool."""
+"""Which workers are awake: waking and draining them, judging their readings, and the invariants of a pool."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from headgate.elastic.settings import ElasticConfig
 from headgate.elastic.worker import DrainStage, EngineLoad, Pin, Worker, WorkerState
 
 _READINGS: Final = 2
-"""An engine between two requests looks idle once; twice it is."""
+"""Idle readings in a row before a worker is put to sleep: between two requests an engine may look idle once."""
 
 
 class Drain:
-    """Leads workers from `emptying` to `sleeping`. Owned by one pool."""
+    """Takes draining workers from `emptying` to `sleeping`. Owned by one pool."""
 
     def __init__(self, config: ElasticConfig, fleet: Fleet, requests: Requests, outbox: Outbox) -> None:
         self._config = config
@@ -29,12 +29,12 @@ class Drain:
         self._outbox = outbox
 
     def begin(self, worker: Worker, reason: str, now: float) -> None:
-        """Have a worker take no further request."""
+        """Start to drain a worker, which takes no further requests."""
         self._fleet.drain(worker, reason, now)
         self.go_on(worker, now)
 
     def hurry(self, worker: Worker, reason: str, now: float, *, within_s: float) -> None:
-        """Have a worker leave what it stands on within a time: what has not begun moves at once."""
+        """Drain a worker that must give its lease back within `within_s`: requests not yet answering move at once."""
         worker.is_lease_lost = True
         if worker.state is WorkerState.ACTIVE:
             self._fleet.drain(worker, reason, now)
@@ -46,7 +46,7 @@ class Drain:
                 self._fleet.look_at(worker, worker.drain_by)
 
     def go_on(self, worker: Worker, now: float) -> None:
-        """Take the next step once nothing is left here."""
+        """Begin to confirm that a draining worker is idle, once it has no requests left."""
         if worker.requests or worker.stage not in {DrainStage.EMPTYING, DrainStage.MOVING}:
             return
         worker.stage = DrainStage.CONFIRMING
@@ -56,7 +56,7 @@ class Drain:
         self._fleet.look_at(worker, worker.drain_by)
 
     def confirmed(self, worker: Worker, now: float) -> None:
-        """Take the last reading into account; whoever is idle twice is put to sleep."""
+        """Apply the last reading; a worker found idle often enough is put to sleep."""
         if worker.stage is not DrainStage.CONFIRMING or worker.load is None:
             return
         if not worker.load.is_idle:
@@ -74,7 +74,7 @@ class Drain:
         self._fleet.look_at(worker, min(worker.drain_by, now + self._config.confirm_interval))
 
     def due(self, worker: Worker, now: float) -> None:
-        """Look at a draining worker whose time has come."""
+        """Check a draining worker as scheduled."""
         if now < worker.drain_by:
             self._fleet.read(worker)
             interval_s = self._config.monitoring_interval
@@ -91,12 +91,12 @@ class Drain:
             self.give_up(worker, f"it was not asleep after {now - worker.since:.0f} s", now)
 
     def give_up(self, worker: Worker, why: str, now: float) -> None:
-        """Take a worker for failed; what it has goes to others."""
+        """Mark a worker as failed; its requests go to others."""
         self._requests.take_from(worker, why, now)
         self._fleet.fail(worker, why, now)
 
     def _move(self, worker: Worker, now: float) -> None:
-        """Have what has not begun to answer let go of; answers that are arriving go on for a while."""
+        """Abort requests whose answer has not begun, to hand them over; answers in progress may go on for a while."""
         worker.stage = DrainStage.MOVING
         streams = 0
         for handling in self._requests.on(worker):
@@ -109,7 +109,7 @@ class Drain:
     def _end_streams(self, worker: Worker, now: float) -> None:
         left = self._requests.on(worker)
         if any(handling.state is RequestState.ABORTING for handling in left):
-            self.give_up(worker, f"it did not let go of {len(left)} requests", now)
+            self.give_up(worker, f"it did not abort {len(left)} requests", now)
             return
         for handling in left:
             self._requests.abort(handling)
@@ -121,7 +121,7 @@ class Drain:
         self._fleet.look_at(worker, min(worker.drain_by, now + self._config.monitoring_interval))
 
     def _busy_with_others(self, worker: Worker, now: float) -> None:
-        """An engine that works for others is never put to sleep; where it need not go it is used again."""
+        """Keep an engine with foreign requests awake; unless it must sleep, it becomes active again."""
         if worker.has_to_go:
             worker.drain_by = now + self._config.drain_timeout
             self._fleet.look_at(worker, now)
@@ -131,10 +131,10 @@ class Drain:
 
 
 _UNANSWERED: Final = 3
-"""So many readings in a row without an answer: one can be lost on the way, and a long prefill can take two."""
+"""Unanswered readings in a row before a worker fails: one can be lost, and a long prefill can block two."""
 
 _BREAKS: Final = 5
-"""So many requests in a row that broke: an engine may answer its readings and none of its requests."""
+"""Broken requests in a row before a worker fails: an engine may answer its readings but none of its requests."""
 
 
 class Health:
@@ -146,7 +146,7 @@ class Health:
         self._drain = draining
 
     def read(self, worker: Worker, load: EngineLoad, now: float) -> None:
-        """Take a reading over."""
+        """Apply a reading."""
         self._fleet.learn(worker, load, now)
         if worker.state is WorkerState.FAILED:
             if load.is_asleep:
@@ -169,7 +169,7 @@ class Health:
             self._drain.confirmed(worker, now)
 
     def unanswered(self, worker: Worker, why: str, now: float) -> None:
-        """Take note of a reading that was not answered."""
+        """Record an unanswered reading."""
         worker.is_reading = False
         worker.unanswered += 1
         worker.last_error = why
@@ -181,7 +181,7 @@ class Health:
             self._fleet.look_at(worker, now + self._config.confirm_interval)
 
     def broke(self, worker: Worker, why: str, now: float) -> None:
-        """Take note that a request broke: nothing more is sent there before a reading is answered."""
+        """Record that a request broke: the worker gets no more requests until it answers a reading."""
         if worker.state not in {WorkerState.ACTIVE, WorkerState.DRAINING}:
             return
         worker.breaks += 1
@@ -194,7 +194,7 @@ class Health:
             self._fleet.read(worker)
 
     def due(self, worker: Worker, now: float) -> None:
-        """Look at a worker whose time has come."""
+        """Check a worker as scheduled."""
         if worker.state is WorkerState.DRAINING:
             self._drain.due(worker, now)
         elif worker.state is WorkerState.STARTING:
@@ -209,7 +209,7 @@ _AWAKE = (WorkerState.ACTIVE, WorkerState.STARTING)
 
 
 class Scaling:
-    """Carries a number of workers out. Owned by one pool."""
+    """Wakes and drains workers to reach the desired number. Owned by one pool."""
 
     def __init__(self, config: ElasticConfig, fleet: Fleet, draining: Drain) -> None:
         self._config = config
@@ -225,11 +225,11 @@ class Scaling:
 
     @property
     def lowest(self) -> int:
-        """The fewest that may be awake."""
+        """The fewest workers that may be awake."""
         return min(self._config.min_workers, self.highest)
 
     def reach(self, desired: Desired, now: float) -> None:
-        """Wake or drain until as many are awake as desired. What starts is not dropped, unless it waits for a lease."""
+        """Wake or drain workers to reach the desired number. A start is cancelled only while it waits for a lease."""
         awake = [worker for worker in self._fleet.in_state(*_AWAKE) if not worker.has_to_go]
         if len(awake) < desired.workers:
             self._grow(desired.workers - len(awake), desired.because, now)
@@ -237,7 +237,7 @@ class Scaling:
             self._shrink(awake, desired, now)
 
     def follow_pins(self, now: float) -> None:
-        """Carry out what an operator decided for single workers."""
+        """Apply an operator's decisions for single workers."""
         for worker in self._fleet.workers.values():
             if worker.pin is Pin.AWAKE:
                 self._raise(worker, "an operator keeps it awake", now)
@@ -266,7 +266,7 @@ class Scaling:
             if surplus and worker.state is WorkerState.STARTING and not worker.is_leased and worker.pin is None:
                 self._fleet.forgo(worker, desired.because, now)
                 surplus -= 1
-        # Only those that are ready count here: what starts can still fail.
+        # Only ready workers count here, as starting ones can still fail.
         ready = list(self._fleet.active.values())
         surplus = min(surplus, len(ready) - desired.workers)
         free = [each for each in ready if each.pin is not Pin.AWAKE and (desired.at_once or each.held_until <= now)]
@@ -279,7 +279,7 @@ _WITH_REQUESTS = {WorkerState.ACTIVE, WorkerState.DRAINING}
 
 
 def validate(fleet: Fleet, requests: Requests, meter: Meter) -> None:
-    """Assert that no request is lost, none is with two workers, and none with one that cannot answer it."""
+    """Assert that no request is lost, at two workers, or at a worker that cannot answer it."""
     for worker in fleet.workers.values():
         _check_worker(worker, requests.all)
     assert fleet.active == {each.worker_id: each for each in fleet.in_state(WorkerState.ACTIVE)}

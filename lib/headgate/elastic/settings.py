@@ -1,4 +1,4 @@
-"""Settings of an elastic pool: those of verl's elastic scheduler, and our own."""
+"""Settings of an elastic pool: those of verl's elastic scheduler, and Headgate's own."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from headgate.elastic.errors import InvalidElasticError
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Pause = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Ratio = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-Threshold = Annotated[float, Field(gt=0, le=2)]  # 80 is per cent, and would never be reached
+Threshold = Annotated[float, Field(gt=0, le=2)]  # refuses percentages such as 80, which would never be reached
 PolicyName = Literal["threshold", "target", "predictive"]
 
 SMALLEST_GAP = 0.05
-"""Thresholds that are closer than this to each other would take every small change for a reason to scale."""
+"""With thresholds closer to each other than this, every small change would trigger scaling."""
 
 _MOST_HEADROOM = 20
 
@@ -30,37 +30,38 @@ class ElasticConfig(BaseModel):
     Attributes:
         scale_down_threshold: load per capacity below which workers are put to sleep.
         scale_up_threshold: load per capacity above which workers are woken.
-        min_workers: so many are always awake; with 0 the first request after a pause waits for a start.
-        max_workers: so many are awake at most.
-        requests_per_worker_capacity: requests that one worker is given at once; None takes what the engine tells. An
+        min_workers: fewest workers awake; with 0 the first request after a pause waits for a start.
+        max_workers: most workers awake.
+        requests_per_worker_capacity: requests that one worker is given at once; None for what the engine reports. An
             engine that runs fewer is given fewer.
         monitoring_interval: seconds between two decisions, and between two readings of an engine.
-        drain_timeout: how long a draining worker's requests may take before those that have not begun to answer move.
-        scale_down_cooldown: between two decisions of `threshold` to put workers to sleep.
-        scale_up_cooldown: between two decisions of `threshold` to wake workers, while nothing waits.
+        drain_timeout: how long a draining worker's requests may take before those whose answer has not begun move.
+        scale_down_cooldown: seconds between two decisions of `threshold` to put workers to sleep.
+        scale_up_cooldown: seconds between two decisions of `threshold` to wake workers, while no request waits.
         min_stable_period: how long load must have been low before `threshold` puts a worker to sleep, and how long a
-            worker that was woken is left awake.
-        enable_elastic: follow the load; otherwise the workers stay as they are.
-        policy: `threshold` (verl's rule, repaired), `target` (proportional, with a panic window), `predictive`
+            woken worker stays awake at least.
+        enable_elastic: whether to follow the load; otherwise the workers stay as they are.
+        policy: `threshold` (verl's rule, with fixes), `target` (proportional, with a panic window), `predictive`
             (follows the rule that would have cost least on the load so far, waiting counted at `wait_price`).
         target_load: share of a worker's capacity that `target` aims at.
-        stable_window: load is looked at over so long before workers are put to sleep (`target`), or over twice as long
-            (`predictive`).
-        panic_window: load is looked at over so long before workers are woken (`target`).
-        wait_price: what a second of a request's waiting is worth to `predictive`, in seconds of a worker; more costs
-            more and waits less.
-        urgent_interval: a request that has to wait is a reason to decide at once, but not more often than this.
-        confirm_interval: between the two readings that have to find a worker idle before it is put to sleep.
-        stream_drain_timeout: how long a draining worker may go on with answers that have begun to arrive, at least
-            `engine_timeout` times `engine_attempts`; what takes longer ends with the error `request_lost`.
-        engine_timeout: one call of an engine takes so long at most.
-        start_timeout: starting a worker takes so long at most, its lease and all attempts included.
-        engine_attempts: a call of an engine that fails is made so often.
+        stable_window: window over which load is measured before workers are put to sleep (`target`); twice as long for
+            `predictive`.
+        panic_window: window over which load is measured before workers are woken (`target`).
+        wait_price: cost of a second of a request's waiting to `predictive`, in worker-seconds; a higher price means
+            more workers and less waiting.
+        urgent_interval: shortest interval between decisions that are made because a request has to wait.
+        confirm_interval: seconds between the two readings that must find a worker idle before it is put to sleep.
+        stream_drain_timeout: how long a draining worker may continue answers that have begun to arrive, at least
+            `engine_timeout` times `engine_attempts`; longer answers end with the error `request_lost`.
+        engine_timeout: limit of one call to an engine, in seconds.
+        start_timeout: limit for waking a worker or putting it to sleep, including all attempts; the wait for a lease
+            does not count.
+        engine_attempts: how often a failing call to an engine is made.
         failed_retry: pause before a failed worker is tried again, doubled with each further failure up to 20 times it.
-        max_queue: requests that wait in front of the pool at most.
-        queue_timeout: a request waits so long at most; None for as long as its client does.
-        request_timeout: a worker may take so long for one request.
-        max_losses: a request that broke with so many workers is given to no further one.
+        max_queue: most requests that wait in front of the pool.
+        queue_timeout: longest wait of a request, in seconds; None for as long as its client waits.
+        request_timeout: longest time that a worker may take for one request.
+        max_losses: a request is given up once this many workers have failed with it.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -120,10 +121,10 @@ class ElasticConfig(BaseModel):
 
 
 def elastic_config(written: Mapping[str, Any]) -> ElasticConfig:
-    """Return the settings of a mapping, or of its section `elastic_config` where it has one.
+    """Return the settings in a mapping, or in its section `elastic_config` if it has one.
 
     Raises:
-        InvalidElasticError: if a setting is unknown, impossible or contradicts another one.
+        InvalidElasticError: a setting is unknown, invalid or contradicts another one.
     """
     section = written.get("elastic_config", written)
     if not isinstance(section, Mapping):

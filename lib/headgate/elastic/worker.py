@@ -1,4 +1,4 @@
-"""A worker: one inference engine of an elastic pool, and where it stands."""
+"""A worker: one inference engine of an elastic pool, and its state."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from enum import StrEnum
 
 
 class WorkerState(StrEnum):
-    """Where a worker stands.
+    """State of a worker.
 
-    `inactive` → `starting` → `active` → `draining` → `inactive`; a draining worker turns back to `active` while it is
-    not being put to sleep. Every state leads to `failed`; from there it is `inactive` again once it answers asleep,
+    `inactive` → `starting` → `active` → `draining` → `inactive`; a draining worker can return to `active` until it is
+    being put to sleep. Every state can lead to `failed`; from there it becomes `inactive` once it answers asleep, or
     `draining` once it answers awake.
     """
 
@@ -22,20 +22,20 @@ class WorkerState(StrEnum):
 
 
 class DrainStage(StrEnum):
-    """How far a draining worker has come."""
+    """Stage of a draining worker."""
 
     EMPTYING = "emptying"
     """Its requests run to their end."""
     MOVING = "moving"
-    """The time is up: what has not begun to answer is aborted and goes to other workers."""
+    """The time is up: requests whose answer has not begun are aborted and go to other workers."""
     CONFIRMING = "confirming"
-    """Nothing is left here; two readings of the engine have to say so, too."""
+    """It has no requests left; two readings of the engine must confirm that."""
     SLEEPING = "sleeping"
-    """It is being put to sleep; there is no way back before it sleeps."""
+    """It is being put to sleep, which cannot be reversed before it is asleep."""
 
 
 class Pin(StrEnum):
-    """What an operator has decided for one worker, whatever the load."""
+    """An operator's decision for one worker, whatever the load."""
 
     AWAKE = "awake"
     ASLEEP = "asleep"
@@ -46,13 +46,13 @@ class EngineLoad:
     """One reading of an engine.
 
     Attributes:
-        running: requests that it computes.
-        waiting: requests that it keeps in its own queue.
-        slots: requests that it runs at most at once; None where it does not tell.
-        tokens: tokens that are in use; None where it does not tell.
-        token_slots: tokens that it has room for; None where it does not tell.
+        running: requests that it is computing.
+        waiting: requests in its own queue.
+        slots: most requests that it runs at once; None if it does not report it.
+        tokens: tokens in use; None if it does not report it.
+        token_slots: tokens that it has room for; None if it does not report it.
         is_asleep: whether its memory is released.
-        is_half_asleep: a part of its memory is released: it can do nothing before it sleeps, and is woken.
+        is_half_asleep: whether only part of its memory is released: it is unusable until put to sleep fully and woken.
     """
 
     running: int = 0
@@ -74,35 +74,35 @@ class Worker:
     """One worker. Owned and changed by the pool only.
 
     Invariants: `requests` is empty unless it is `active` or `draining`; `epoch` grows with every change of state, and
-    answers of an older epoch change nothing.
+    reports of an older epoch change nothing.
 
     Attributes:
         worker_id: its name.
-        number: its place among the workers of its pool.
-        slots: requests that it is given at most at once.
-        state: where it stands.
-        stage: how far a drain has come; None when it is not draining.
-        epoch: of the state it is in.
-        since: monotonic seconds at which that state began.
+        number: its index among the workers of its pool.
+        slots: most requests that it is given at once.
+        state: its state.
+        stage: stage of its drain; None if it is not draining.
+        epoch: epoch of its current state.
+        since: monotonic seconds at which that state began; for a starting worker, at which it got its lease.
         requests: request id -> tokens that the request is expected to take.
         tokens: their sum.
-        load: the last reading of the engine; None before the first of this epoch.
-        foreign: requests of others than this pool that its engine works for, by two readings in a row.
-        surplus: what the last reading counted beyond the pool's own requests.
-        read_at: when it was read.
-        is_reading: a reading is under way.
-        idle_readings: readings in a row that found it idle, since nothing was left to do.
+        load: the last reading of the engine; None if there is none since it was last asleep or failed.
+        foreign: requests at its engine from clients outside this pool, as confirmed by two readings in a row.
+        surplus: requests that the last reading counted beyond the pool's own.
+        read_at: when it was last read, in monotonic seconds.
+        is_reading: whether a reading is pending.
+        idle_readings: readings in a row that found it idle while it drains.
         unanswered: readings in a row that failed.
         failures: failures since its last answer; a failed worker is tried again later each time.
         retry_at: when a failed worker is tried again.
-        held_until: it is not drained by the policy before.
-        pin: what an operator has decided.
-        is_leased: it holds what it stands on; a starting worker without may wait for it as long as it takes.
-        is_lease_lost: what it stands on is wanted by somebody else; it sleeps as soon as it can.
-        is_suspect: a request broke here; it gets no further one before a reading of it.
+        held_until: until when the policy does not drain it.
+        pin: an operator's decision; None if it follows the load.
+        is_leased: whether it holds its lease; a starting worker may wait for one without limit.
+        is_lease_lost: whether others need its lease; then it is put to sleep as soon as possible.
+        is_suspect: whether a request broke here; then it gets no more until it answers a reading.
         breaks: requests in a row that broke here.
-        drain_by: when the time of a drain, or of a part of it, is up.
-        last_error: the last sentence that went with a failure.
+        drain_by: deadline of the current stage of a drain.
+        last_error: the message of its last failure.
     """
 
     worker_id: str
@@ -134,13 +134,13 @@ class Worker:
 
     @property
     def has_room(self) -> bool:
-        """Whether it may be given a further request."""
+        """Whether it may be given another request."""
         is_open = self.state is WorkerState.ACTIVE and not self.is_suspect
         return is_open and len(self.requests) + self.foreign < self.slots
 
     @property
     def can_turn_back(self) -> bool:
-        """Whether it drains and may still be made active again."""
+        """Whether it is draining and may still become active again."""
         return self.state is WorkerState.DRAINING and self.stage is not DrainStage.SLEEPING and not self.has_to_go
 
     @property
@@ -150,12 +150,12 @@ class Worker:
 
     @property
     def is_half_asleep(self) -> bool:
-        """Whether the last reading said that only a part of its memory is there."""
+        """Whether part of its memory was released, by the last reading."""
         return self.load is not None and self.load.is_half_asleep
 
     @property
     def share(self) -> float:
-        """How much of it is in use: the larger of requests by slots and tokens by the engine's room; 0 asleep."""
+        """How much of it is in use: the larger of requests per slots and tokens per room of the engine; 0 if asleep."""
         if self.state not in {WorkerState.ACTIVE, WorkerState.DRAINING}:
             return 0.0
         share = (len(self.requests) + self.foreign) / self.slots

@@ -1,4 +1,4 @@
-"""Finding the answer in a model's reply: in time linear in its length, whatever it holds."""
+"""Finds the answer in a model's reply, in time linear in its length, whatever it contains."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ _ENDS: Final = "\\n\\r\\v\\f\\x1c\\x1d\\x1e\\x85\\u2028\\u2029"
 """Where `str.splitlines` ends a line."""
 
 ONE_ACTION: Final = "Only one action is allowed per reply; nothing was done."
-"""What a game says to a reply in which `only_action` finds more."""
+"""A game's answer to a reply in which `only_action` finds more than one action."""
 
 _ACTION_LINE: Final = re.compile(rf"[{_ENDS}][^\w{_ENDS}]*action[^\w{_ENDS}]*:([^{_ENDS}]*)", re.IGNORECASE)
 _NEXT_LINE: Final = re.compile(rf"(?:\r\n|[{_ENDS}])([^{_ENDS}]*)")
 
 
 def without_thinking(reply: str) -> str:
-    """Return `reply` without `<think>…</think>` and `<thinking>…</thinking>`; an unclosed one stays."""
+    """Return `reply` without `<think>…</think>` and `<thinking>…</thinking>`; an unclosed tag stays."""
     for tag in ("think", "thinking"):
         reply = "".join(_outside(reply, f"<{tag}>", f"</{tag}>"))
     return reply
 
 
 def last_tagged(reply: str, tag: str) -> str | None:
-    """Return what the last closed `<tag>…</tag>` of `reply` holds, in any case of letters, or None."""
+    """Return the content of the last closed `<tag>…</tag>` in `reply`, ignoring case, or None."""
     closing = _last_match(re.finditer(f"</{tag}>", reply, re.IGNORECASE))
     if closing is None:
         return None
@@ -37,7 +37,7 @@ def last_tagged(reply: str, tag: str) -> str | None:
 
 
 def last_python_fence(reply: str) -> str | None:
-    """Return what the last closed ```` ```python ```` block of `reply` holds, or None."""
+    """Return the content of the last closed ```` ```python ```` block in `reply`, or None."""
     opened: int | None = None
     found: str | None = None
     for fence in _FENCE.finditer(reply):
@@ -49,8 +49,8 @@ def last_python_fence(reply: str) -> str | None:
 
 
 def named_actions(reply: str) -> Iterator[str]:
-    """Yield what stands after each `Action:` at the beginning of a line, on that line or the next with a word."""
-    if "action" not in _small(reply):  # a hundred times as fast as the expression, and so for most long replies
+    """Yield what follows each `Action:` at the start of a line, on that line or else on one of the next two."""
+    if "action" not in _small(reply):  # a hundred times as fast as the expression, and enough for most long replies
         return
     text = f"\n{reply}"
     for found in _ACTION_LINE.finditer(text):
@@ -58,13 +58,13 @@ def named_actions(reply: str) -> Iterator[str]:
 
 
 def only_action(reply: str) -> str | None:
-    """Return what stands after the one `Action:` of a reply, all of a reply without any, or None where it has more."""
+    """Return what follows the only `Action:` of a reply, the whole reply if it has none, or None if it has several."""
     named = list(islice(named_actions(reply), 2))
     return None if len(named) > 1 else named[0] if named else reply
 
 
 def normalised_output(text: str) -> str:
-    """Return `text` as outputs are compared: ends stripped, CRLF as LF, no blanks at the ends of lines."""
+    """Return `text` in the form in which outputs are compared: stripped, CRLF as LF, no trailing blanks in lines."""
     return "\n".join(line.rstrip() for line in text.strip().replace("\r\n", "\n").split("\n"))
 
 
@@ -80,7 +80,7 @@ def _outside(text: str, opening: str, closing: str) -> Iterator[str]:
 
 
 def _following(text: str, line_end: int) -> str:
-    """Return the first of the two lines behind `line_end` that is not blank, else nothing."""
+    """Return the first of the two lines after `line_end` that is not blank, else an empty string."""
     for _ in range(2):
         line = _NEXT_LINE.match(text, line_end)
         if line is None:
@@ -92,7 +92,7 @@ def _following(text: str, line_end: int) -> str:
 
 
 def _small(text: str) -> str:
-    """Return `text` in small letters, each where it was, with an i for those that patterns take for one."""
+    """Return `text` in lower case, of equal length, with an i for letters that case-insensitive patterns match as i."""
     if not text.isascii():
         text = text.replace("\u0130", "i").replace("\u0131", "i")  # the lower case of the first has two characters
     return text.lower()

@@ -1,9 +1,9 @@
-"""Runs one command for an untrusted program, such as a shell of it: locked in as by `sandbox_launcher`, but for these.
+"""Runs one untrusted command, such as a shell command, behind the locks of `sandbox_launcher` with these differences.
 
-It may start processes, which end with it, read and run the programs of the system, and write in one folder, which it
-sees as /tmp. Started as a script of a bare interpreter, so it imports the standard library only. Arguments: that
-folder, where the command begins, its variables as NAME=value, `--`, and the command. Exit status 125 where a lock does
-not hold: nothing was run.
+The command may start processes, which end with it, read and run the system's programs, and write in one folder, which
+it sees as /tmp. Runs as a script of a bare interpreter, so it imports only the standard library. Arguments: the folder,
+the working directory within it, variables as NAME=value, `--`, and the command. Exit status 125: a lock does not hold,
+and the command was not run.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import ctypes
 import os
 import resource
 import sys
-import warnings  # noqa: F401 - which `os` would look for behind the locks
+import warnings  # noqa: F401 - imported by `os` on demand, which would fail behind the locks
 
 sys.path.append(os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120 - pathlib costs more than all else
 
@@ -20,7 +20,7 @@ import sandbox_launcher as locks  # type: ignore[import-not-found]
 
 UNAVAILABLE = 125
 NEW_PROCESSES, BIND = 0x20000000, 0x1000
-HOME = "/tmp"  # noqa: S108 - where it sees its folder, and nothing else of this machine's /tmp
+HOME = "/tmp"  # noqa: S108 - where the command sees its folder, and nothing else of this machine's /tmp
 MEMORY_BYTES = 4 * 1024**3
 FILE_BYTES = 100 * 1024**2
 
@@ -32,8 +32,8 @@ READABLE = ("ld.so.cache", "alternatives", "passwd", "group", "nsswitch.conf", "
 DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom")
 EXECUTE, WRITE_FILE, READ_FILE, READ_DIR = 1, 2, 4, 8
 
-# Refused: sockets, which could reach services by their files, and what gives a process new rights or a look at others.
-# Numbers on x86_64 and aarch64; clone3 and io_uring do not exist, so that the filter sees the flags of clone.
+# Refused: sockets, which could reach services through their files, and calls that grant new rights or inspect other
+# processes. Numbers on x86_64 and aarch64; clone3 and io_uring appear absent, so that the filter sees clone's flags.
 REFUSED = (
     (41, 198), (101, 117), (165, 40), (166, 39), (155, 41), (161, 51), (272, 97), (308, 268), (321, 280), (248, 217),
     (249, 218), (250, 219), (298, 241), (323, 282), (304, 265), (246, 104), (175, 105), (313, 273), (310, 270),
@@ -44,7 +44,7 @@ NEW_NAMESPACES = 0x7E020000  # CLONE_NEW… of clone
 
 
 def seccomp_program(machine: str) -> bytes:
-    """Return the filter: what is listed is refused, and foreign system calls end the process."""
+    """Return the filter: it refuses the listed system calls, and a foreign one kills the process."""
     column, audit_arch, foreign_abi = locks.ARCHITECTURES[machine]
     step = locks.instruction
     allow, refuse, absent = (
@@ -63,7 +63,7 @@ def seccomp_program(machine: str) -> bytes:
 
 
 def lock(libc: ctypes.CDLL) -> None:
-    """Close the locks of the process that becomes the command."""
+    """Apply the locks to the process that becomes the command."""
     machine = os.uname().machine
     locks.drop_capabilities(libc, machine)
     locks.checked(libc.prctl(locks.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no_new_privs")
@@ -80,13 +80,13 @@ def lock(libc: ctypes.CDLL) -> None:
 
 
 def waited(child: int) -> int:
-    """Return the exit status of a child, 128 and the signal for one that a signal ended."""
+    """Return a child's exit status, or 128 plus the signal number if a signal ended it."""
     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     return status if status >= 0 else 128 - status
 
 
 def main() -> None:
-    """Do what the module says."""
+    """Run the command behind the locks; see the module's docstring."""
     folder, begin, *rest = sys.argv[1:]
     at = rest.index("--")
     variables, command = dict(pair.split("=", 1) for pair in rest[:at]), rest[at + 1 :]
@@ -98,7 +98,7 @@ def main() -> None:
         locks.checked(libc.mount(folder.encode(), HOME.encode(), None, BIND, None), "mount")
         if outer := os.fork():
             os._exit(waited(outer))
-        # The first process of the namespace: all others end with it, and it with whoever waits for it outside.
+        # The first process of the namespace: all others end with it, and it ends with its parent outside.
         locks.checked(libc.prctl(locks.PR_SET_PDEATHSIG, locks.SIGKILL, 0, 0, 0), "pdeathsig")
         if inner := os.fork():
             os._exit(waited(inner))

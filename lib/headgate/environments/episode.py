@@ -1,4 +1,4 @@
-"""One episode from question to score, whatever the environment or the model does."""
+"""Runs one episode from question to score, whatever the environment or the model does."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from headgate.environments.shares import MODEL
 from headgate.environments.uninterrupted import uninterrupted
 
 CLOSE_TIMEOUT_S: Final = 10.0
-"""An environment that hangs while closing holds its worker no longer than this."""
+"""Maximum time that an environment hanging in `close` holds its worker."""
 
 ANSWER_CHARS: Final = 1_000
-"""How much of an answer is stored: votes are taken among short ones."""
+"""Maximum characters stored of an answer; only short answers are used for votes."""
 
 KEPT_CHARS: Final = 2_000
-"""How much of a reply that is too long to be read stays in the conversation."""
+"""Characters of an overlong reply that stay in the conversation."""
 
 ERROR_CHARS: Final = 2_000
-"""Of a message; an exception may carry a whole dataset in its text."""
+"""Maximum characters of an error message; an exception's text may contain a whole dataset."""
 
 _OURS: Final = f"{Path(__file__).parents[1]}/"
 
@@ -40,30 +40,30 @@ _OURS: Final = f"{Path(__file__).parents[1]}/"
 class EpisodeResult:
     """How an episode ended.
 
-    `score` is None when the model did not earn one, since its endpoint or the environment failed, and when a judge has
-    yet to read its answer (`questions`).
+    `score` is None when there is none, because the endpoint or the environment failed, and while a judge has yet to
+    read the answer (`questions`).
 
     Attributes:
         score: in [0, 1], or None.
-        success: whether the environment calls the score a success.
+        success: whether the environment considers the score a success.
         why: the reason for the score in one line; empty without a score.
-        error_kind: what failed, None when nothing did.
-        error: its message, secrets redacted. Set without `error_kind` when only the closing of the environment failed.
+        error_kind: what failed, None if nothing did.
+        error: the error message, secrets redacted. Set without `error_kind` when only closing the environment failed.
         prompt_tokens: sum over the replies.
-        completion_tokens: likewise.
-        turns: replies received.
+        completion_tokens: sum over the replies.
+        turns: number of replies.
         attempts: requests sent, retries included.
-        request_wait_s: spent waiting for admission and back-off.
+        request_wait_s: seconds spent waiting for admission and back-off.
         messages: the conversation, replies included; always encodable as UTF-8.
-        questions: what judges are to be asked; empty for an episode that has its score, or none for good.
-        served_model: who gave the last reply that names somebody; empty where none does.
-        system_fingerprint: of that reply, likewise.
+        questions: questions to ask judges; empty for an episode that has its score or will never get one.
+        served_model: model named by the last reply that names one or has a fingerprint; empty if none does.
+        system_fingerprint: fingerprint in that reply; empty if it has none.
         cached_tokens: sum over the replies.
-        reasoning_tokens: likewise.
-        cost_micro: likewise; None when there is no reply, or one whose cost is not known.
-        lane: `batch` when any reply came in that lane.
-        answer: what the environment took from the last reply, its first `ANSWER_CHARS` characters; None for nothing.
-        finish_reason: `length` when any reply was cut off there, else of the last one; empty where none says.
+        reasoning_tokens: sum over the replies.
+        cost_micro: sum over the replies, in millionths; None without replies, or if the cost of one is unknown.
+        lane: `batch` if any reply came in that lane.
+        answer: the answer that the environment extracted, its first `ANSWER_CHARS` characters; None if it did not.
+        finish_reason: `length` if any reply was cut off, else that of the last reply; empty if not reported.
     """
 
     score: float | None
@@ -89,13 +89,13 @@ class EpisodeResult:
 
 
 def sum_of_known(costs: Sequence[int | None]) -> int | None:
-    """Return the sum of costs; None when there are none, or one is not known."""
+    """Return the sum of costs; None if there are none, or one is unknown."""
     known = [cost for cost in costs if cost is not None]
     return sum(known) if known and len(known) == len(costs) else None
 
 
 class _FaultError(Exception):
-    """The environment raised, or answered what no environment may."""
+    """The environment raised, or returned something invalid."""
 
 
 class _UnreadableReplyError(Exception):
@@ -104,7 +104,7 @@ class _UnreadableReplyError(Exception):
 
 @dataclass(slots=True)
 class _Run:
-    """What has happened so far in one episode. Owned by one call of `converse`."""
+    """The state of one episode in progress. Owned by one call of `converse`."""
 
     spec: EnvironmentSpec
     chat: Chat
@@ -185,19 +185,19 @@ class _Run:
 
 
 async def converse(environment: Environment, index: int, seed: int, chat: Chat, *, model: str = "") -> EpisodeResult:
-    """Return how task `index` of `environment` ended with the model behind `chat`.
+    """Play task `index` of `environment` with the model behind `chat`, and return how the episode ended.
 
-    What environments have few of - slots of the sandbox, games, processes - is shared among models: `model` is the key
-    of the one that this episode is of.
+    `model` is the key of the episode's model, among which scarce resources of environments are shared: sandbox slots,
+    games, processes.
 
-    The episode is closed in every case, cancellation included. What the environment does wrong (raising, hanging, a
+    The episode is closed in every case, cancellation included. A fault of the environment (an exception, a hang, a
     score outside [0, 1]) ends as `ErrorKind.ENVIRONMENT` and a `ChatError` as its own kind, both without a score; only
-    an answer that cannot be used scores 0 as `ErrorKind.BAD_ANSWER`.
+    an unusable answer scores 0, as `ErrorKind.BAD_ANSWER`.
 
     Raises:
         asyncio.CancelledError: when the caller is cancelled.
-        HostLostError: when the machine or place that it was played in is gone; nobody's failure.
-        Exception: anything but `ChatError` that `chat` raises: a defect of ours is never booked on a model.
+        HostLostError: when the machine or process in which it was played is gone; nobody's failure.
+        Exception: anything but `ChatError` that `chat` raises: a bug in Headgate never counts against a model.
     """
     run = _Run(environment.spec, chat)
     whose = MODEL.set(model)
@@ -212,15 +212,15 @@ async def converse(environment: Environment, index: int, seed: int, chat: Chat, 
 
 
 def is_share(value: object) -> bool:
-    """Whether a value is a number in [0, 1], of Python or of numpy."""
+    """Return whether a value is a number in [0, 1], of Python or numpy."""
     return isinstance(value, Real) and bool(value <= 1 and not value < 0)
 
 
 def text_of(error: BaseException) -> str:
-    """Return what any exception of an environment says, and the line of its code that it came from."""
+    """Return the text of an environment's exception, and the line of the environment's code that it came from."""
     try:
         text = cut(str(error))
-    except Exception as worse:  # noqa: BLE001 - an exception whose text cannot be made still has a name
+    except Exception as worse:  # noqa: BLE001 - an exception whose `str` raises still has a name
         text = f"(its text cannot be made: {type(worse).__name__})"
     if isinstance(error, HeadgateError):
         return text
@@ -231,20 +231,20 @@ def text_of(error: BaseException) -> str:
 
 
 def cut(text: str) -> str:
-    """Return the first `ERROR_CHARS` characters of a text, and how many there were."""
+    """Return a text, cut to `ERROR_CHARS` characters with a note of its length if it is longer."""
     return text if len(text) <= ERROR_CHARS else f"{text[:ERROR_CHARS]}… ({len(text):,} characters)"
 
 
 def checked_score(score: Score) -> Score:
-    """Return a score that can be kept.
+    """Return a score that is valid for storage.
 
     Raises:
-        ValueError: if its value is outside of [0, 1].
-        TypeError: if it says something else than yes or no of its success, or its reason is no text.
+        ValueError: if its value is outside [0, 1].
+        TypeError: if `success` is not a boolean, or `why` or `answer` is not text.
     """
     if not is_share(score.value):
         raise ValueError(f"a score must be in [0, 1] (got {score.value!r:.80})")
-    if score.success not in (True, False):  # a bool of numpy is equal to one of these
+    if score.success not in (True, False):  # numpy's bools are equal to these
         raise TypeError(f"success must be True or False (got {score.success!r:.80})")
     if not isinstance(score.why, str):
         raise TypeError(f"why must be a sentence (got {score.why!r})")
@@ -272,7 +272,7 @@ async def _outcome(environment: Environment, index: int, seed: int, run: _Run) -
 
 
 async def _exchanged(environment: Environment, index: int, seed: int, run: _Run) -> Score | ForJudge:
-    """Return how an episode ends. One level of calls for all of a turn: each is gone through whenever it is woken."""
+    """Return how an episode ends. Kept flat: each wake-up passes through every level of nested coroutines."""
     try:
         run.episode = episode = await environment.open(index, seed)
     except BaseException as error:
@@ -293,14 +293,14 @@ async def _exchanged(environment: Environment, index: int, seed: int, run: _Run)
         elif isinstance(answer, ForJudge):
             return _askable(answer, run.spec)
         else:
-            raise _FaultError(f"it answered {type(answer).__name__}, neither Continue, Score nor ForJudge")
+            raise _FaultError(f"it returned {type(answer).__name__}, not Continue, Score or ForJudge")
     raise _FaultError(f"it gave no score after max_rounds={run.spec.max_rounds} replies")
 
 
 def _askable(answer: ForJudge, spec: EnvironmentSpec) -> ForJudge:
-    """Return the questions when judges can be asked them, in a form that can be sent."""
+    """Return the questions in storable form; raise if they cannot be put to a judge."""
     if not spec.needs_judge:
-        raise _FaultError("it asks for a judge, and its spec does not say needs_judge=True")
+        raise _FaultError("it asks for a judge, but its spec does not say needs_judge=True")
     questions = _listed(answer, "questions")
     if not questions or not all(questions):
         raise _FaultError("it asks for a judge without a question")
@@ -309,13 +309,13 @@ def _askable(answer: ForJudge, spec: EnvironmentSpec) -> ForJudge:
 
 def _storable(message: Message) -> Message:
     if not isinstance(message, Message) or not isinstance(message.content, str) or not isinstance(message.role, str):
-        raise _FaultError(f"it said {message!r:.80}, not a Message with text")
+        raise _FaultError(f"it returned {message!r:.80}, not a Message with text")
     text = storable(message.content)
     return message if text is message.content else Message(message.role, text)
 
 
 def _listed(said: Episode | Continue | ForJudge, name: str) -> tuple[Any, ...]:
-    """Return the entries of a list of the environment's, which may be anything at all."""
+    """Return the entries of a list from the environment, which may be of any type."""
     try:
         return tuple(getattr(said, name))
     except Exception as error:
@@ -324,10 +324,10 @@ def _listed(said: Episode | Continue | ForJudge, name: str) -> tuple[Any, ...]:
 
 
 def _blame(error: BaseException) -> None:
-    """Return where the environment is not to blame for what a call of it raised.
+    """Return if the environment is not to blame for an exception that a call of it raised.
 
     Raises:
-        _FaultError: where it is.
+        _FaultError: if it is.
     """
     if isinstance(error, asyncio.CancelledError):
         task = asyncio.current_task()
@@ -345,12 +345,12 @@ def _checked(score: Score) -> Score:
 
 
 async def _closed(episode: Episode) -> str | None:
-    """Close `episode`, although the caller is cancelled; return what went wrong."""
+    """Close `episode` even if the caller is cancelled; return what went wrong."""
     try:
         if not _never_waits(getattr(episode.close, "__code__", None)):
             return await uninterrupted(_closed_in_time(episode))
         await episode.close()
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - the score that was earned stays; the fault is reported beside it
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - the score stays; the fault is reported with it
         return f"closing failed: {type(error).__name__}: {text_of(error)}"
     return None
 
@@ -359,14 +359,14 @@ async def _closed_in_time(episode: Episode) -> str | None:
     try:
         async with asyncio.timeout(CLOSE_TIMEOUT_S):
             await episode.close()
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - as above; it must not leave the task that it is raised in
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - as above; it must not escape from its task
         return f"closing failed: {type(error).__name__}: {text_of(error)}"
     return None
 
 
 @lru_cache(maxsize=256)
 def _never_waits(code: CodeType | None) -> bool:
-    """Return whether it is that of a coroutine without an await, as of most `close`: nothing can come between."""
+    """Return whether `code` is a coroutine without await, like most `close` methods: nothing can interrupt it."""
     return code is not None and bool(code.co_flags & CO_COROUTINE) and all(op.opname != "SEND" for op in Bytecode(code))
 
 

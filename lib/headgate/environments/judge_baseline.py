@@ -1,4 +1,4 @@
-"""The judge baseline: a rule that looks for the rubric's words. No language model, and its replies say so."""
+"""The judge baseline: a rule that looks for the rubric's words, not a language model, as its replies state."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _TERM: Final = re.compile(r'"([^"]{1,200})"')
 def coverage_judge(conversation: Sequence[Message]) -> str:
     """Return the reply of the rule-based judge: the share of the rubric's points that the answer meets.
 
-    Of two answers the one that meets more points is better. A point is met when one sentence of the answer holds all
-    words that the point has in double quotes, in any case of letters. So it is fair to answers in the rubric's words,
-    and blind to any others.
+    Of two answers, the one that meets more points is better. A point is met when one sentence of the answer contains
+    all words that the point has in double quotes, ignoring case. So it recognises answers in the rubric's words, and
+    no others.
     """
     pair = read_pair(conversation)
     if pair is not None and pair.points:
@@ -38,7 +38,7 @@ def coverage_judge(conversation: Sequence[Message]) -> str:
 
 
 def _grade(conversation: Sequence[Message]) -> str:
-    """Return the grade that a grader of inspect is asked for: correct if the answer holds the reference."""
+    """Return the grade that an Inspect grader is asked for: correct if the answer contains the reference."""
     asked = conversation[-1].content if conversation else ""
     reference, answer = (_section(asked, *names) for names in (("Criterion", "Expert"), ("Submission",)))
     if not reference or "GRADE:" not in asked:

@@ -1,4 +1,4 @@
-"""What a judge is asked: question, reference, rubric, and the answer behind a fence that the answer cannot forge."""
+"""What a judge is asked: question, reference, rubric, and the answer inside a fence that it cannot forge."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from headgate.environments.episode import checked_score, is_share, text_of
 from headgate.environments.protocol import JudgedEnvironment, Judgement, Score
 
 WHY_CHARS: Final = 300
-"""How much of a judge's reason is kept."""
+"""Maximum characters kept of a judge's reason."""
 
 _READ_CHARS: Final = 20_000
-"""A verdict stands at the end of a reply; what comes before these last characters is not read."""
+"""Only these last characters of a reply are read: a verdict comes at its end."""
 
 _OBJECT: Final = re.compile(r"\{[^{}]{1,4000}\}")
 _OUT_OF: Final = r"%|(?:/|\(?(?:out )?of )\s{0,3}[0-9]{1,3}(?:\.0{1,3})?"
@@ -37,11 +37,11 @@ _REASONS: Final = ("reason", "why", "explanation", "justification", "rationale")
 
 
 def read_judgement(reply: str) -> Judgement | None:
-    """Return what a judge's reply says, None when it says nothing that can be read.
+    """Return the judgement in a judge's reply, None when the reply holds none that can be read.
 
-    Read are, in this order: the last JSON object with a score; grades in words (`Score: 0.7`, `rating is 7/10`,
-    `Grade: 70 %`), which must agree if there are several; a number alone. A score is in [0, 1], or states what it is
-    out of: 7 alone may mean 7 of 10 or of 100, so it is not read.
+    It accepts, in this order: the last JSON object with a score; grades in words (`Score: 0.7`, `rating is 7/10`,
+    `Grade: 70 %`), which must agree if there are several; a number alone. A score is in [0, 1], or states its maximum:
+    a plain 7 may mean 7 of 10 or of 100, so it is not accepted.
     """
     text = verdict_text(reply)
     found = [judgement for named in objects_in(text) if (judgement := _of_object(named)) is not None]
@@ -57,19 +57,19 @@ def read_judgement(reply: str) -> Judgement | None:
 
 
 def mean_verdict(judgements: Sequence[Judgement], *, pass_mark: float) -> Score:
-    """Return the mean of the judgements as a score, a success from `pass_mark` on, with the middle one's reason."""
+    """Return the mean of the judgements as a score, a success from `pass_mark` on, with the reason closest to it."""
     value = round(fmean(judgement.value for judgement in judgements), 6)
     middle = min(judgements, key=lambda judgement: abs(judgement.value - value))
     return Score(value, success=value >= pass_mark, why=middle.why)
 
 
 def verdict_text(reply: str) -> str:
-    """Return what is read of a judge's reply: its end, thoughts left out."""
+    """Return the part of a judge's reply that is read: its end, without thoughts."""
     return without_thinking(reply)[-_READ_CHARS:]
 
 
 def objects_in(text: str) -> Iterator[dict[str, Any]]:
-    """Yield the JSON objects in a text, with their names in small letters."""
+    """Yield the JSON objects in a text, with lower-case names."""
     for match in _OBJECT.finditer(text):
         with suppress(ValueError, RecursionError):
             yield {str(name).strip().casefold(): value for name, value in json.loads(match[0]).items()}
@@ -88,13 +88,13 @@ def _of_object(named: Mapping[str, Any]) -> Judgement | None:
 
 
 def _valued(number: str, out_of: str | None) -> float | None:
-    """Return the share that a number is, None when it is none."""
+    """Return a grade as a share in [0, 1], None if it is outside of that."""
     whole = 1.0 if out_of is None else 100.0 if out_of == "%" else float(re.sub(r"[^0-9.]", "", out_of))
     return _in_range(float(number) / whole) if whole else None
 
 
 def _in_range(value: float) -> float | None:
-    # Compared before it is converted: a whole number of 400 digits is no float.
+    # Compare before converting: an integer of 400 digits does not fit into a float.
     return float(value) if 0 <= value <= 1 else None
 
 
@@ -105,10 +105,10 @@ def one_line(text: str) -> str:
 
 
 def read_reply(environment: JudgedEnvironment, reply: str) -> Judgement | None:
-    """Return what the environment reads in a judge's reply, None when it can read nothing.
+    """Return the judgement that the environment reads from a judge's reply, None if it can read none.
 
     Raises:
-        EnvironmentFailedError: if the environment raised, or read what is no judgement.
+        EnvironmentFailedError: if the environment raised, or returned something that is not a judgement.
     """
     try:
         judgement = environment.judgement(storable(reply))
@@ -120,17 +120,17 @@ def read_reply(environment: JudgedEnvironment, reply: str) -> Judgement | None:
 
 
 def judged_score(environment: JudgedEnvironment, judgements: Sequence[Judgement]) -> Score:
-    """Return the score that the environment makes of one judgement or several.
+    """Return the score that the environment computes from one or more judgements.
 
     Raises:
-        EnvironmentFailedError: if the environment raised, or made what is no score.
+        EnvironmentFailedError: if the environment raised, or returned something that is not a score.
     """
     try:
         score = environment.verdict(judgements)
     except (Exception, SystemExit) as error:
         raise _failed(f"{type(error).__name__}: {text_of(error)}") from error
     if not isinstance(score, Score):
-        raise _failed(f"it made {score!r:.80} of the judgements, not a Score")
+        raise _failed(f"verdict returned {score!r:.80}, not a Score")
     try:
         return checked_score(score)
     except (TypeError, ValueError) as error:
@@ -149,12 +149,12 @@ INSTRUCTIONS: Final = (
     'Reply with one JSON object and no other text: {"score": NUMBER, "reason": "ONE SENTENCE"}. NUMBER is the share '
     "of the rubric's points that the answer meets, from 0 to 1."
 )
-"""What a judge is told before the question."""
+"""A judge's instructions, sent before the question."""
 
 REMINDER: Final = (
     'That could not be read. Reply with one JSON object only: {"score": NUMBER FROM 0 TO 1, "reason": "…"}'
 )
-"""What a judge is told whose reply holds no verdict."""
+"""The follow-up to a judge whose reply holds no verdict."""
 
 _RUBRIC: Final = "Rubric, all points count the same:"
 _WEIGHED: Final = "Rubric, each point counts as much as it says:"
@@ -166,7 +166,7 @@ _BLANKS: Final = re.compile(r"\s+")
 
 @dataclass(frozen=True, slots=True)
 class AskedJudge:
-    """A judge's question as a rule-based judge reads it back: the rubric's points, what each counts, and the answer."""
+    """A judge's question as a rule-based judge parses it: the rubric's points, their weights, and the answer."""
 
     points: tuple[str, ...]
     weights: tuple[float, ...]
@@ -187,15 +187,15 @@ def judge_question(
     """Return the conversation that asks for one judgement of `answer`.
 
     Args:
-        question: as the model was asked it.
-        reference: an answer that meets every point; empty where there is none.
-        points: of the rubric; a word in double quotes is one that a good answer uses.
-        answer: the model's, as it is.
-        secret: what the model cannot know, such as the task's seed; the fence is made from it and the answer.
+        question: the question as the model was asked it.
+        reference: an answer that meets every point; empty if there is none.
+        points: the rubric's points; a word in double quotes is one that a good answer uses.
+        answer: the model's answer, unchanged.
+        secret: a text that the model cannot know, such as the task's seed; the fence is made from it and the answer.
         turned_by: how many points are moved from the front of the rubric to its end, so that judgements of one
-            answer do not all favour the same place.
-        weights: what each point counts; all the same when empty.
-        instructions: what else the judge is told, by whoever wrote the rubric.
+            answer do not all favour the same position.
+        weights: weight of each point; all equal when empty.
+        instructions: further instructions from the rubric's author.
     """
     turn = turned_by % len(points) if points else 0
     is_weighed = len(set(weights)) > 1
@@ -211,7 +211,7 @@ def judge_question(
 
 
 def read_question(conversation: Sequence[Message]) -> AskedJudge | None:
-    """Return what `judge_question` wrote into a conversation, None when it did not write it."""
+    """Return what `judge_question` wrote into a conversation, None if it did not write the conversation."""
     asked = next((message.content for message in conversation if message.role == "user"), "")
     fence = _FENCE.search(asked)
     head = asked[: fence.start() if fence else 0]
@@ -226,7 +226,7 @@ def read_question(conversation: Sequence[Message]) -> AskedJudge | None:
 
 
 def is_echo(answer: str, question: str, share: float = 0.8) -> bool:
-    """Return whether an answer repeats at least `share` of the question's lines: it holds all words that count."""
+    """Return whether an answer repeats at least `share` of the question's lines, and so its quoted words."""
     lines = [line for line in map(_plain, question.splitlines()) if line]
     said = _plain(answer)
     return bool(lines) and sum(line in said for line in lines) >= share * len(lines)
@@ -237,7 +237,7 @@ def _plain(text: str) -> str:
 
 
 def _fence(answer: str, secret: str) -> str:
-    """Return a line that is not in the answer: to write it there, a model would have to know it beforehand."""
+    """Return a line that is not in the answer, since the model could not know it in advance."""
     digest = hashlib.blake2b(answer.encode("utf-8", "replace"), key=secret.encode()[:64], digest_size=8).hexdigest()
     return f"ANSWER {digest}"
 
@@ -251,12 +251,12 @@ _MAJORITY: Final = 0.51
 class ReadsGrades:
     """Reads judges' replies, as a `JudgedEnvironment` does: C, P and I are 1, 0.5 and 0, and the last grade counts.
 
-    A success is what more than half of the judgements call correct. Holds nothing, so that it reads in any process: an
-    environment that is played in another one may need a judge if it has this.
+    A mean above 0.5 is a success. It is stateless, so any process can read replies with it: an environment that runs in
+    another process may need a judge if it uses this class.
     """
 
     def judgement(self, reply: str) -> Judgement | None:
-        """Return the grade in a judge's reply, or what it says in the form that judges are reminded of."""
+        """Return the grade in a judge's reply, else what `read_judgement` finds there."""
         text = verdict_text(reply)
         grades = _LETTER.findall(text)
         return Judgement(_VALUES[grades[-1][0].lower()], one_line(text[-600:])) if grades else read_judgement(reply)

@@ -30,11 +30,11 @@ KINDS: Final[tuple[BaselineKind, ...]] = get_args(BaselineKind)
 
 @dataclass(frozen=True, slots=True)
 class BaselineScore:
-    """How one baseline did.
+    """The result of one baseline.
 
     Attributes:
-        mean_score: over all episodes, 0 for one that failed.
-        success_rate: share of episodes that the environment calls a success.
+        mean_score: mean over all episodes, with 0 for one that failed.
+        success_rate: share of episodes that the environment considers a success.
         errors: episodes that ended without a score.
     """
 
@@ -49,13 +49,13 @@ class BaselineScore:
 class Measurement:
     """What an environment costs and what its baselines score.
 
-    Times are means in milliseconds; processor time includes that of sandboxed programs that have ended.
+    Times are means in milliseconds; CPU time includes that of sandboxed programs that have ended.
 
     Attributes:
-        episodes: per baseline.
-        open_wall_ms: making a task; tasks that were made before are counted as they come, out of the cache.
-        answer_wall_ms: taking one reply: judging it, or the next step.
-        cpu_ms: processor time of everything but the baselines themselves, per episode.
+        episodes: episodes per baseline.
+        open_wall_ms: time to open a task; tasks that come from a cache count, too.
+        answer_wall_ms: time to process one reply: to score it, or to make the next step.
+        cpu_ms: CPU time per episode of everything but the baselines themselves.
     """
 
     name: str
@@ -71,7 +71,7 @@ async def measure(name: str, episodes: int) -> Measurement:
     """Return costs and baseline scores of environment `name` over its tasks 0 to `episodes` - 1.
 
     Raises:
-        UnknownEnvironmentError: if nobody registers `name`.
+        UnknownEnvironmentError: if no package registers `name`.
     """
     watched = _Watched(environment(name))
     baselines = [await _played(watched, kind, episodes) for kind in KINDS]
@@ -87,7 +87,7 @@ async def measure(name: str, episodes: int) -> Measurement:
 
 
 async def baseline_episode(environment: Environment, kind: BaselineKind, index: int) -> EpisodeResult:
-    """Return how baseline `kind` does on task `index`; equal at every call.
+    """Return the result of baseline `kind` on task `index`; equal on every call.
 
     An answer that needs a judge is judged by the rule-based `coverage_judge`.
     """
@@ -124,7 +124,7 @@ async def _played(watched: _Watched, kind: BaselineKind, episodes: int) -> Basel
 
 
 class _Watched:
-    """An environment that notes what its calls cost. Lives as long as one measurement."""
+    """Wraps an environment and records what its calls cost. Lives as long as one measurement."""
 
     def __init__(self, inner: Environment) -> None:
         self.inner = inner

@@ -1,4 +1,4 @@
-"""What a judge is asked about two answers, both behind a fence of their own, and which one its reply prefers."""
+"""What a judge is asked about two answers, each inside its own fence, and which one its reply prefers."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ PAIR_INSTRUCTIONS: Final = (
     'Reply with one JSON object and no other text: {"better": "A" or "B" or "tie", "reason": "ONE SENTENCE"}. '
     "Say tie when neither is better."
 )
-"""What a judge is told before the question."""
+"""A judge's instructions, sent before the question."""
 
 PAIR_REMINDER: Final = (
     'That could not be read. Reply with one JSON object only: {"better": "A" or "B" or "tie", "reason": "…"}'
 )
-"""What a judge is told whose reply names neither answer nor a tie."""
+"""The follow-up to a judge whose reply names neither answer nor a tie."""
 
 ANSWER_CHARS: Final = 30_000
-"""A longer answer is cut: two of them have to fit into one request. The judge sees that it was."""
+"""A longer answer is cut, since two must fit into one request. A note tells the judge."""
 
 _RUBRIC: Final = "What counts:"
 _NO_RUBRIC: Final = "What counts: that the answer is correct, complete, and does what the question asks for."
@@ -43,7 +43,7 @@ _LAST: Final = re.compile(r"\n\nSay which is better: .* ANSWER-A ([0-9a-f]{16}),
 
 @dataclass(frozen=True, slots=True)
 class AskedPair:
-    """A question about two answers as a rule-based judge reads it back."""
+    """A question about two answers as a rule-based judge parses it."""
 
     points: tuple[str, ...]
     first: str
@@ -56,12 +56,12 @@ def pair_question(
     """Return the conversation that asks which of two answers is better; `first` is shown as A.
 
     Args:
-        question: as both models were asked it.
-        points: of a rubric; a word in double quotes is one that a good answer uses. Without any, correctness counts.
-        first: the answer shown as A, as it is.
-        second: the one shown as B.
-        secret: what no model can know, such as the task's seed; the fences are made from it and both answers.
-        instructions: what else the judge is told, by whoever wrote the rubric.
+        question: the question as both models were asked it.
+        points: a rubric's points; a good answer uses words in double quotes. Without any points, correctness counts.
+        first: the answer shown as A, unchanged.
+        second: the answer shown as B.
+        secret: a text that no model can know, such as the task's seed; the fences are made from it and both answers.
+        instructions: further instructions from the rubric's author.
     """
     first, second = _cut(first), _cut(second)
     rubric = "\n".join([_RUBRIC, *(f"{n}. {point}" for n, point in enumerate(points, 1))]) if points else _NO_RUBRIC
@@ -79,9 +79,9 @@ def pair_question(
 
 
 def read_pair(conversation: Sequence[Message]) -> AskedPair | None:
-    """Return what `pair_question` wrote into a conversation, None when it did not write it."""
+    """Return what `pair_question` wrote into a conversation, None if it did not write the conversation."""
     asked = next((message.content for message in conversation if message.role == "user"), "")
-    # The last line names the fence, and stands outside of both answers: what they say of fences is never read.
+    # The last line names the fence and is outside both answers, so fences that the answers mention have no effect.
     said = _LAST.search(asked)
     if said is None:
         return None
@@ -101,7 +101,7 @@ def _cut(answer: str) -> str:
 
 
 def _digest(first: str, second: str, secret: str) -> str:
-    """Return what is in neither answer: to write it there, a model would have to know it beforehand."""
+    """Return a text that is in neither answer, since no model could know it in advance."""
     both = hashlib.blake2b(key=secret.encode()[:64], digest_size=8)
     for text in (first, second):
         both.update(hashlib.blake2b(text.encode("utf-8", "replace")).digest())
@@ -109,9 +109,9 @@ def _digest(first: str, second: str, secret: str) -> str:
 
 
 async def points_of_task(environment: Environment, index: int, seed: int, replies: Sequence[str]) -> tuple[str, ...]:
-    """Return the points that count in task `index` for `replies`; none where its judge is asked another way.
+    """Return the rubric's points that count in task `index` for `replies`; empty if its judge is asked in another form.
 
-    The environment is asked what it would ask a judge about these replies. None is found where it scores them itself.
+    Plays the replies to learn what the environment would ask a judge. Empty, too, if it scores them itself.
     """
     episode = await environment.open(index, seed)
     try:
@@ -130,8 +130,8 @@ async def points_of_task(environment: Environment, index: int, seed: int, replie
 def read_preference(reply: str) -> Judgement | None:
     """Return 1 where A is preferred, 0 where B is, 0.5 for a tie; None when the reply cannot be read.
 
-    Read are JSON objects that name `A`, `B` or `tie` as better, which must agree if there are several, and a reply
-    that is one of these words alone. A sentence about A and B is not read.
+    It accepts JSON objects that name `A`, `B` or `tie` as better, which must agree if there are several, and a reply
+    that is only one of these words. It does not interpret sentences about A and B.
     """
     text = verdict_text(reply)
     found = [judgement for named in objects_in(text) if (judgement := _of_object(named)) is not None]

@@ -32,14 +32,14 @@ GROUP: Final = "headgate.environments"
 _REQUIRED: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 EXTRA: Final = "environments"
-"""The optional extra that carries what our own environments need."""
+"""The optional extra that installs what Headgate's own environments need."""
 
 
 def loaded_collection(entry_point: importlib.metadata.EntryPoint) -> Collection:
-    """Return the collection that an entry point makes; cheap by the collections' contract.
+    """Return the collection that an entry point creates; cheap by the `Collection` contract.
 
     Raises:
-        EnvironmentFailedError: if it cannot be made, or is none.
+        EnvironmentFailedError: if it cannot be created, or is not a collection.
     """
     what = f"collection {entry_point.name!r}"
     made = _made(what, entry_point)
@@ -50,38 +50,38 @@ def loaded_collection(entry_point: importlib.metadata.EntryPoint) -> Collection:
         )
     if made.prefix != entry_point.name:
         raise errors.EnvironmentFailedError(
-            f"{what} says that its prefix is {made.prefix!r}",
+            f"{what} has the prefix {made.prefix!r}",
             next_step="The name of the entry point and the prefix must be equal.",
         )
     return made
 
 
 def environment_at(value: str) -> object:
-    """Return what the entry point's value makes, in a process that serves it alone."""
+    """Return what an entry point's value creates, in the process that serves only this environment."""
     return importlib.metadata.EntryPoint("", value, GROUP).load()()
 
 
 def collection_at(prefix: str, value: str) -> Collection:
-    """Return the collection of an entry point's value, in a process that serves it alone."""
+    """Return the collection of an entry point's value, in the process that serves only this collection."""
     return loaded_collection(importlib.metadata.EntryPoint(prefix, value, COLLECTION_GROUP))
 
 
 def checked_environment(name: str, made: object) -> Environment:
-    """Return `made` when it can stand in the registry as `name`.
+    """Return `made` if it is a valid environment named `name`.
 
     Raises:
-        EnvironmentFailedError: if it cannot; says what to do.
+        EnvironmentFailedError: if it is not; the error says what to do.
     """
     if isinstance(made, type):
         raise errors.EnvironmentFailedError(
-            f"environment {name!r} is the class {made.__name__}, not an object of it",
-            next_step=f"Write {made.__name__}() where an object is meant; an entry point names the class.",
+            f"environment {name!r} is the class {made.__name__}, not an instance of it",
+            next_step=f"Write {made.__name__}() where an instance is needed; an entry point names the class.",
         )
     if not isinstance(made, Environment):
         missing = ", ".join(one for one in ("spec", "open", "baseline") if not hasattr(made, one))
         raise errors.EnvironmentFailedError(
             f"environment {name!r} is a {type(made).__name__} without {missing}",
-            next_step="Add it, as headgate.Environment describes; an entry point names the class, or what makes one.",
+            next_step="Add it as headgate.Environment describes; an entry point names the class, or a factory.",
         )
     registered = made.spec.name
     if registered != name:
@@ -91,19 +91,19 @@ def checked_environment(name: str, made: object) -> Environment:
         )
     if made.spec.needs_judge and not isinstance(made, JudgedEnvironment):
         raise errors.EnvironmentFailedError(
-            f"environment {name!r} needs a judge and cannot read one",
+            f"environment {name!r} needs a judge but cannot read a judge's replies",
             next_step="Give it the methods judgement and verdict of headgate.environments.JudgedEnvironment.",
         )
     return made
 
 
 def judges_in_process(name: str) -> errors.EnvironmentFailedError:
-    """Return the error for an environment that is to run apart and needs a judge.
+    """Return the error for an environment that has `runs_apart` and needs a judge.
 
-    `judgement` and `verdict` are called between a campaign's awaits; a call to another process there would stop it.
+    A campaign calls `judgement` and `verdict` synchronously; a call to another process there would block it.
     """
     return errors.EnvironmentFailedError(
-        f"environment {name!r} needs a judge and is to run apart; judges' replies are read in the campaign's process",
+        f"environment {name!r} has runs_apart and needs a judge, whose replies are read in the campaign's process",
         next_step="Leave out runs_apart, or let it score answers itself.",
     )
 
@@ -131,9 +131,9 @@ def _broken(what: str, error: BaseException) -> errors.EnvironmentFailedError:
 def missing_extra(
     collection: Collection, entry_point: importlib.metadata.EntryPoint
 ) -> errors.MissingExtraError | None:
-    """Return the error for a collection whose extra is not installed, None when it is or nobody can tell.
+    """Return the error for a collection whose extra is not installed, None if it is or that is unknown.
 
-    Only the metadata of installed packages is read: importing one may take seconds.
+    Reads only the metadata of installed packages: importing one may take seconds.
     """
     for name in _required(entry_point, collection.extra):
         try:
@@ -144,7 +144,7 @@ def missing_extra(
 
 
 def _required(entry_point: importlib.metadata.EntryPoint, extra: str) -> Iterator[str]:
-    """Return the distributions that an extra of an entry point's own one asks for."""
+    """Return the distributions that an extra of the entry point's distribution requires."""
     distribution = entry_point.dist
     for line in (distribution.requires or []) if distribution is not None else []:
         name = _REQUIRED.match(line)
@@ -153,7 +153,7 @@ def _required(entry_point: importlib.metadata.EntryPoint, extra: str) -> Iterato
 
 
 def _packages(entry_point: importlib.metadata.EntryPoint) -> tuple[tuple[str, str], ...]:
-    """Return name and version of what makes the tasks of an entry point: Headgate, its own distribution, its extra."""
+    """Return names and versions of an entry point's packages: Headgate, its distribution and those of its extra."""
     own = entry_point.dist
     names = {"headgate", *([own.name] if own is not None else ()), *_required(entry_point, entry_point.name)}
     found = []
@@ -165,14 +165,14 @@ def _packages(entry_point: importlib.metadata.EntryPoint) -> tuple[tuple[str, st
 
 EntryPoints = Iterable[importlib.metadata.EntryPoint]
 _ASKED_AT_ONCE: Final = 25
-"""Specs in one call to a collection's process, which has a deadline: making an environment may take a second."""
+"""Specs per call to a collection's process, which has a deadline: creating an environment may take a second."""
 
 Registered = dict[str, list[importlib.metadata.EntryPoint]]
 
 
 @dataclass(frozen=True, slots=True)
 class Available:
-    """One registered name: what it is, or why it cannot be used. Exactly one of `spec` and `problem` is set."""
+    """One registered name: its spec, or why it cannot be used. Exactly one of `spec` and `problem` is set."""
 
     name: str
     spec: EnvironmentSpec | None
@@ -181,7 +181,7 @@ class Available:
 
 @dataclass(frozen=True, slots=True)
 class AvailableCollection:
-    """One registered collection: what it is, and why it cannot be used, None where nothing speaks against it."""
+    """One registered collection, and the problem that keeps it from being used, None if there is none."""
 
     prefix: str
     summary: str
@@ -190,11 +190,11 @@ class AvailableCollection:
 
 
 class Registry:
-    """The environments that the installed packages register, loaded when first asked for, and `further` ones.
+    """The environments that installed packages register, loaded on first use, and `further` ones.
 
-    Thread-safe. A broken plugin harms nobody who does not ask for it. A further one goes before what has its name, a
-    single one before a collection with its prefix. Those that run apart share their processes with every registry of
-    this process that has the same limits.
+    Thread-safe. A broken plugin affects only callers that ask for it. A further environment hides a registered one with
+    the same name, and a single environment hides a collection's member. Environments that run apart share their child
+    processes with every registry of this process that has the same limits.
     """
 
     def __init__(
@@ -212,21 +212,21 @@ class Registry:
         self._all_apart = all_apart
         self._loaded: dict[str, Environment] = {one.spec.name: one for one in further}
         self._further = frozenset(self._loaded)
-        self._lock = threading.RLock()  # protects the maps, and that each factory runs once
+        self._lock = threading.RLock()  # protects the maps, and ensures that each factory runs once
 
     def names(self) -> tuple[str, ...]:
-        """Return every registered name, sorted, those of collections left out; loads nothing."""
+        """Return every registered name, sorted, without those in collections; loads nothing."""
         with self._lock:
             return tuple(sorted({*self._scanned, *self._further}))
 
     def environment(self, name: str) -> Environment:
-        """Return the environment registered as `name`, or that member of a collection; the same for every caller.
+        """Return the environment or collection member with this name; the same instance for every caller.
 
-        One of a collection is made in another process, which may take seconds.
+        A collection's member is created in another process, which may take seconds.
 
         Raises:
-            UnknownEnvironmentError: if nobody registers `name`.
-            MissingExtraError: if one of ours lacks its optional package.
+            UnknownEnvironmentError: if no package registers `name`.
+            MissingExtraError: if one of Headgate's own environments lacks its optional package.
             EnvironmentFailedError: if it cannot be loaded, or two packages register the name.
         """
         with self._lock:
@@ -236,19 +236,19 @@ class Registry:
             if name in self._scanned or prefix not in self._scanned_collections:
                 return self._loaded.setdefault(name, self._single(name))
             source = self._source(prefix)
-        member = hosted_environment(name, HOSTS.of(source, self._limits))  # others may look up names meanwhile
+        member = hosted_environment(name, HOSTS.of(source, self._limits))  # slow, so outside the lock
         with self._lock:
             return self._loaded.setdefault(name, member)
 
     def made_by(self, name: str) -> str:
-        """Return the packages that make the tasks of an environment and score them, with their versions."""
+        """Return the packages that create and score the tasks of an environment, with their versions."""
         with self._lock:
             points = self._scanned.get(name) or self._scanned_collections.get(name.partition(":")[0]) or []
         packages = _packages(points[0]) if points else (("headgate", importlib.metadata.version("headgate")),)
         return ", ".join(f"{package} {version}" for package, version in packages)
 
     def available(self) -> tuple[Available, ...]:
-        """Return every registered name with its spec or, where it cannot be loaded, its problem."""
+        """Return every registered name with its spec or, if it cannot be loaded, its problem."""
         return tuple(self._availability(name) for name in self.names())
 
     def collections(self) -> tuple[AvailableCollection, ...]:
@@ -257,7 +257,7 @@ class Registry:
             return tuple(self._described(prefix) for prefix in sorted(self._scanned_collections))
 
     def members(self, prefix: str) -> tuple[str, ...]:
-        """Return the names of a collection's environments, as far as it can tell; its process is asked.
+        """Return the names of a collection's environments, as far as it can list them; asks its process.
 
         Raises:
             UnknownEnvironmentError: if there is no such collection.
@@ -283,7 +283,7 @@ class Registry:
             source = self._source(prefix)
         try:
             specs = specs_of(names, HOSTS.of(source, self._limits))
-        except errors.EnvironmentFailedError:  # one of them ended the process, or is slow: each for itself
+        except errors.EnvironmentFailedError:  # one of them crashed the process, or is slow: ask for each separately
             return tuple(self._availability(name) for name in names)
         return tuple(
             Available(name, None, str(spec)) if isinstance(spec, errors.HeadgateError) else Available(name, spec, None)
@@ -353,9 +353,9 @@ def registry_with(
     """Return all installed environments together with `further` ones, such as those of servers.
 
     Args:
-        further: environments besides the installed ones.
-        apart: what the processes of those that run apart may take.
-        all_apart: whether every installed one runs apart that needs no judge.
+        further: environments in addition to the installed ones.
+        apart: limits of the processes of environments that run apart.
+        all_apart: whether every installed environment runs apart, except those that need a judge.
     """
     more, limits = tuple(further), apart or ApartLimits()
     if not more and limits == ApartLimits() and not all_apart:
@@ -366,7 +366,7 @@ def registry_with(
 def _by_name(points: EntryPoints) -> Registered:
     found: Registered = defaultdict(list)
     for point in points:
-        # One distribution seen twice on the path (an editable install and a wheel) is no conflict.
+        # A distribution that is on the path twice (an editable install and a wheel) is not a conflict.
         if all(point.value != other.value for other in found[point.name]):
             found[point.name].append(point)
     return dict(found)

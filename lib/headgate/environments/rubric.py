@@ -1,4 +1,4 @@
-"""A rubric: what counts in an answer, as a user wrote it in a file or a block, and any environment judged by it."""
+"""A rubric: a user's criteria for answers, from a file or a block, and an environment that is judged by it."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ from headgate.environments.protocol import BaselineKind, Continue, Environment, 
 from headgate.environments.single_turn import failed
 
 ANSWER_CHARS: Final = 60_000
-"""A longer answer or conversation is not judged: it costs every judgement its length."""
+"""A longer answer or conversation is not judged, since every judgement pays for its length."""
 
 _QUESTIONS: Final = 3
-"""Wordings of one question to a judge: the criteria in another order each."""
+"""Variants of one question to a judge, each with the criteria in a different order."""
 
 _NEXT: Final = "A rubric has a name, criteria (each a text, or text and points), pass_mark and instructions."
 
@@ -41,7 +41,7 @@ _Text = Annotated[str, StringConstraints(strip_whitespace=True, max_length=4_000
 
 
 class Criterion(BaseModel):
-    """One thing that counts: a sentence about the answer, and how much it is worth beside the others."""
+    """One criterion: a sentence about the answer, and its weight relative to the others."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
@@ -53,13 +53,13 @@ _Criterion = Annotated[Criterion, BeforeValidator(lambda value: {"text": value} 
 
 
 class Rubric(BaseModel):
-    """What a judge is to look for.
+    """What a judge looks for.
 
     Attributes:
-        name: part of what samples are counted under.
-        criteria: a word in double quotes is one that a good answer uses.
-        pass_mark: share of the points from which on an answer is a success.
-        instructions: what else the judge is told.
+        name: part of the environment name under which samples are counted.
+        criteria: what counts; a word in double quotes is one that a good answer uses.
+        pass_mark: minimum share of the points for a success.
+        instructions: further instructions to the judge.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -71,7 +71,7 @@ class Rubric(BaseModel):
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """What counts, a sentence each."""
+        """Text of each criterion."""
         return tuple(criterion.text for criterion in self.criteria)
 
     @property
@@ -81,13 +81,13 @@ class Rubric(BaseModel):
 
     @property
     def label(self) -> str:
-        """The name and a digest of everything else: a rubric that is changed is another one."""
+        """The name and a digest of everything else, so that a changed rubric counts as another one."""
         parts = [*(f"{c.points:g} {c.text}" for c in self.criteria), f"{self.pass_mark:g}", self.instructions]
         return f"{self.name}-{hashlib.blake2b(chr(0).join(parts).encode(), digest_size=3).hexdigest()}"
 
 
 def rubric_of(document: object) -> Rubric:
-    """Return the rubric that a document states: a mapping with `name`, `criteria`, and what else there is.
+    """Return the rubric in a document: a mapping with `name`, `criteria` and optional fields.
 
     Raises:
         InvalidInputError: if it breaks a rule of rubrics.
@@ -106,10 +106,10 @@ def load_rubric(path: Path) -> Rubric:
 
 
 class RubricEnvironment:
-    """The tasks of another environment under the judgement of a rubric. Implements `JudgedEnvironment`.
+    """The tasks of another environment, judged by a rubric. Implements `JudgedEnvironment`.
 
     Its name is `ENVIRONMENT/rubric/NAME-DIGEST`, so that its samples are never counted with those that the environment
-    scored itself. Tasks and their seeds are the other environment's.
+    scored itself. Tasks and their seeds are those of the other environment.
     """
 
     def __init__(self, base: Environment, rubric: Rubric) -> None:
@@ -128,19 +128,19 @@ class RubricEnvironment:
         return seed_of(self.base.spec.name, index)
 
     async def open(self, index: int, seed: int) -> Episode:
-        """Begin task `index` of the other environment."""
+        """Start task `index` of the other environment."""
         episode = await self.base.open(index, self.seed(index))
         return _RubricEpisode(episode, self.rubric, f"{self.spec.name}/{seed}")
 
     async def baseline(
         self, kind: BaselineKind, index: int, seed: int, conversation: Sequence[Message], rng: random.Random
     ) -> str:
-        """Return what a baseline of the other environment replies."""
+        """Return the reply of the other environment's baseline."""
         del seed
         return await self.base.baseline(kind, index, self.seed(index), conversation, rng)
 
     def judgement(self, reply: str) -> Judgement | None:
-        """Return what a judge's reply says."""
+        """Return the judgement in a judge's reply, None if it cannot be read."""
         return read_judgement(reply)
 
     def verdict(self, judgements: Sequence[Judgement]) -> Score:
@@ -149,7 +149,7 @@ class RubricEnvironment:
 
 
 class _RubricEpisode:
-    """An episode of the other environment, whose end goes to a judge with all that was said."""
+    """An episode of the other environment that ends with the whole conversation before a judge."""
 
     def __init__(self, episode: Episode, rubric: Rubric, secret: str) -> None:
         self._episode = episode
@@ -188,7 +188,7 @@ class _RubricEpisode:
 
 
 def transcript(said: Sequence[Message]) -> str:
-    """Return what was said after the opening: a reply as it is, a longer conversation with a line for who speaks."""
+    """Return the messages after the opening as text: a single reply unchanged, several with the speaker of each."""
     if len(said) == 1:
         return said[0].content
     names = {"assistant": "The model"}

@@ -1,4 +1,4 @@
-"""A sandbox for untrusted Python programs between stdin and stdout: no network, files or processes, bounded cost."""
+"""A sandbox for untrusted Python programs from stdin to stdout: no network, files or processes, bounded cost."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from headgate.environments.uninterrupted import uninterrupted
 
 _LAUNCHER: Final = Path(__file__).with_name("sandbox_launcher.py")
 COMMAND_LAUNCHER: Final = str(_LAUNCHER.with_name("command_launcher.py"))
-"""Runs one command within locks of its own, for environments that need more than a program between stdin and stdout."""
+"""Runs one command behind its own locks, for environments that need more than a program from stdin to stdout."""
 
 _CHUNK_BYTES: Final = 65_536
 _SYSTEM_LIBRARIES: Final = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/share/zoneinfo", "/etc/ld.so.cache")
@@ -33,7 +33,7 @@ _DEVICES: Final = ("/dev/null", "/dev/urandom", "/dev/zero")
 
 
 LOCKS: Final = ("calls", "namespaces", "files")
-"""All locks of the sandbox: the system-call filter, own namespaces, and Landlock. Without the first nothing is run."""
+"""All locks of the sandbox: system-call filter, separate namespaces, and Landlock. Without the first nothing runs."""
 
 _ERRORS: Final = frozenset(
     name for name, kind in vars(builtins).items() if isinstance(kind, type) and issubclass(kind, Exception)
@@ -41,16 +41,16 @@ _ERRORS: Final = frozenset(
 _NOT_DUMPABLE: Final = (4, 0, 0, 0, 0)  # prctl(PR_SET_DUMPABLE, 0)
 
 _PATIENCE_S: Final = 0.5
-"""A program that has run for less is not ended for a model with a better right to its slot: most end before."""
+"""A program that has run for less is not preempted, since most programs end sooner."""
 
 _NICE: Final = 5
-"""Priority of programs, beyond this process's own: whatever else runs here goes before them."""
+"""Niceness of programs, added to this process's own, so that everything else on the machine goes first."""
 
 _NICEST: Final = 15
-"""Of the programs of a heavy model."""
+"""Niceness of a heavy model's programs, likewise added."""
 
 _TICK_S: Final = 0.5
-"""Between two looks at a running program."""
+"""Interval between checks of a running program."""
 
 
 class Outcome(StrEnum):
@@ -65,11 +65,11 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one run may cost. The defaults are those of the published executor (affinetes).
+    """The limits of one run. The defaults are those of the published executor (affinetes).
 
     Attributes:
-        wall_s: from start to end, the start of the interpreter included, and what it waited for a processor left out.
-        output_bytes: of stdout, and of stderr.
+        wall_s: from start to end, including the interpreter's start, excluding time spent waiting for a CPU.
+        output_bytes: limit of stdout and of stderr, each.
     """
 
     wall_s: float = 30.0
@@ -80,11 +80,11 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class ProgramRun:
-    """What a program did.
+    """The result of a program.
 
     Attributes:
-        exit_status: of the process, negative for the signal that ended it.
-        stdout: decoded as UTF-8, invalid bytes replaced; cut at the limit.
+        exit_status: exit status of the process, or the negative number of the signal that ended it.
+        stdout: output decoded as UTF-8, invalid bytes replaced; cut at the limit.
         stderr: likewise.
     """
 
@@ -101,9 +101,9 @@ class ProgramRun:
 
     @property
     def problem(self) -> str:
-        """The reason why it is not clean in one line; empty when it is.
+        """The reason why the run is not clean, in one line; empty if it is clean.
 
-        Of what the program wrote it has the class of its error alone, if that is one of Python's: the line is stored.
+        The line is stored, so of the program's output it contains at most the name of a built-in exception class.
         """
         if self.is_clean:
             return ""
@@ -114,13 +114,13 @@ class ProgramRun:
 class Sandbox:
     """Runs programs, at most `concurrency` at a time in this process, shared among the models that have some to run.
 
-    More than there are processors, since most programs that last only wait; the kernel shares those out, by priority.
-    A program of a model that has more than its share of slots is ended and run again later where another lacks one: it
-    has no effect but its output, which nobody has seen. Lives as long as the process; holds nothing between runs.
+    There are more slots than CPUs, since most long programs only wait; the kernel schedules the rest by priority. If a
+    model lacks a slot, a program of a model with more than its share is killed and run again later, which is safe since
+    its only effect is its output, which nobody has read. Lives as long as the process; keeps nothing between runs.
     """
 
     def __init__(self, concurrency: int | None = None, hash_seed: int = 0) -> None:
-        # Hashes of strings are seeded, so that a program that walks a set prints the same on every machine.
+        # A fixed hash seed makes a program that iterates over a set print the same on every machine.
         self._environment = {"PYTHONHASHSEED": str(hash_seed), "TZ": "UTC", "LANG": "C.UTF-8"}
         self._concurrency = concurrency or _room()
         self._required: tuple[str, ...] = LOCKS
@@ -129,19 +129,19 @@ class Sandbox:
         os.register_at_fork(after_in_child=self._free_slots)
 
     def require(self, locks: Collection[str]) -> None:
-        """Refuse programs where one of these locks does not hold; all of `LOCKS` are required unless this says less."""
+        """Require these locks, and always `calls`, before running programs; by default all of `LOCKS` are required."""
         self._required = tuple(lock for lock in LOCKS if lock in locks or lock == "calls")
 
     @property
     def not_held(self) -> tuple[str, ...]:
-        """The locks that programs have run without, since they were not required."""
+        """The locks that do not hold here, and were not required; empty before the first check."""
         return tuple(lock for lock in LOCKS if self._locks is not None and lock not in self._locks)
 
     async def run(self, program: str, stdin: str = "", limits: Limits | None = None) -> ProgramRun:
-        """Return what `program` did with `stdin`. When the caller is cancelled, the program is killed first.
+        """Run `program` with `stdin` and return the result. If the caller is cancelled, the program is killed first.
 
         Raises:
-            SandboxUnavailableError: if this machine cannot lock the program in, or lacks a required lock.
+            SandboxUnavailableError: if this machine cannot confine the program, or lacks a required lock.
         """
         await self.check()
         return (await self._run(program, stdin, limits or Limits())).run
@@ -150,7 +150,7 @@ class Sandbox:
         """Return if programs can run here.
 
         Raises:
-            SandboxUnavailableError: if this machine cannot lock programs in, or lacks a required lock.
+            SandboxUnavailableError: if this machine cannot confine programs, or lacks a required lock.
         """
         held = await self.locks()
         missing = [lock for lock in self._required if lock not in held]
@@ -165,10 +165,10 @@ class Sandbox:
     async def locks(self) -> tuple[str, ...]:
         """Return the locks that hold on this machine, of `calls`, `namespaces` and `files`; `calls` always does.
 
-        They are tried once per process: a program attempts what they forbid.
+        Tested once per process, with a program that attempts what they forbid.
 
         Raises:
-            SandboxUnavailableError: if programs cannot be locked in here.
+            SandboxUnavailableError: if programs cannot be confined here.
         """
         if self._locks is None:
             tried = await self._run(_BURGLAR, "", Limits())
@@ -177,14 +177,14 @@ class Sandbox:
                     f"the locks of the sandbox do not hold: {tried.run.problem or tried.run.stdout!r}"
                 )
             self._locks = tried.locks
-            # Nobody but root can read the memory or variables of this process from now on: keys are there.
+            # From now on only root can read this process's memory and environment, which hold keys.
             ctypes.CDLL(None).prctl(*_NOT_DUMPABLE)
         return self._locks
 
     async def _run(self, program: str, stdin: str, limits: Limits) -> _LockedRun:
-        """Run a program in a slot of the model whose episode this is, anew when the slot is wanted back meanwhile."""
+        """Run a program in a slot of this episode's model, again if it is preempted."""
         if sys.platform != "linux":
-            raise errors.SandboxUnavailableError(f"programs cannot be locked in on {sys.platform!r}")
+            raise errors.SandboxUnavailableError(f"programs cannot be confined on {sys.platform!r}")
         loop = asyncio.get_running_loop()
         while True:
             stop = asyncio.Event()
@@ -197,12 +197,12 @@ class Sandbox:
                 return done
 
     def _free_slots(self) -> None:
-        """Begin with no slot held: those that are held are the other process's, of which this one is a fork."""
+        """Start with all slots free: after a fork, the slots in use belong to the parent process."""
         self._slots = FairSlots(self._concurrency, patience_s=_PATIENCE_S, reserve=max(1, self._concurrency // 8))
 
 
 def _room() -> int:
-    """Return how many programs run at once: four times the processors, and as many as fit into half of the memory."""
+    """Return how many programs may run at once: 4 per CPU, at least 16, but no more than half of the memory holds."""
     cores = os.cpu_count() or 1
     memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return max(cores, min(max(16, 4 * cores), memory_bytes // 2 // Limits().memory_bytes))
@@ -215,7 +215,7 @@ class _LockedRun:
 
 
 def own_folder() -> contextlib.AbstractContextManager[Path]:
-    """Give a program a folder of its own, which goes with the context; those of killed processes go, too."""
+    """Return a context with a new folder for a program, removed at its end; also removes those of killed processes."""
     return temporary_folder("headgate-sandbox-")
 
 
@@ -251,7 +251,7 @@ async def _run(
 
 
 class _Watched:
-    """A running program and what it has written. Owned by one `_run`; `kill_and_reap` ends it in every case."""
+    """A running program and its output so far. Owned by one `_run`; `kill_and_reap` always ends it."""
 
     def __init__(self, process: asyncio.subprocess.Process, output_bytes: int) -> None:
         assert process.stdout is not None
@@ -259,12 +259,12 @@ class _Watched:
         self._process = process
         self._streams = ((process.stdout, bytearray()), (process.stderr, bytearray()))
         self._limit = output_bytes + len(_LOCKED) + 32  # the launcher's line comes before the program's output
-        self._outcome: Outcome | None = None  # set when this side ended the program
+        self._outcome: Outcome | None = None  # set if this process ended the program
 
     async def until_end(self, wall_s: float, slots: FairSlots, stop: asyncio.Event) -> bool:
-        """Return when the program has ended by itself, written too much, or run for `wall_s`; False if it must stop.
+        """Wait until the program ends, writes too much, or has run for `wall_s`; return False if `stop` is set first.
 
-        What it waited for a processor is not counted: how busy the machine is must not change a score.
+        Time spent waiting for a CPU does not count, since the machine's load must not change a score.
         """
         started, left_s = time.monotonic(), wall_s
         ended, asked = asyncio.ensure_future(self._ended()), asyncio.ensure_future(stop.wait())
@@ -290,18 +290,18 @@ class _Watched:
         async with asyncio.TaskGroup() as readers:
             for stream, written in self._streams:
                 readers.create_task(self._read(stream, written))
-        if self._outcome is None:  # a program may close its streams and go on
+        if self._outcome is None:  # a program may close its streams and keep running
             await self._process.wait()
 
     def _yield_to_others(self) -> None:
-        """Let whatever has run for less go first; most kernels share among sessions before they do within them."""
+        """Lower the priority of the program and its session, since most kernels schedule between sessions first."""
         nice = _niceness(_NICEST)
-        with contextlib.suppress(OSError):  # it has just ended, or the kernel wants to be asked less often
+        with contextlib.suppress(OSError):  # it has just ended, or the kernel limits the rate of changes
             os.setpriority(os.PRIO_PGRP, self._process.pid, nice)
             Path(f"/proc/{self._process.pid}/autogroup").write_text(str(nice))
 
     async def kill_and_reap(self) -> None:
-        """End the whole process group, empty the pipes (the transport waits for that) and wait for the process."""
+        """Kill the process group, drain the pipes (the transport waits for that) and wait for the process."""
         self._kill()
         for stream, _ in self._streams:
             while await stream.read(_CHUNK_BYTES):
@@ -309,14 +309,14 @@ class _Watched:
         await self._process.wait()
 
     def judged(self, wall_s: float) -> _LockedRun:
-        """Return the run; without the launcher's first line there was none."""
+        """Return the run; raise if the launcher's first line is missing, since then the program did not run."""
         stdout, stderr = (bytes(written) for _, written in self._streams)
         first_line, _, stdout = stdout.partition(b"\n")
         status = self._process.returncode
         assert status is not None
         if not first_line.startswith(_LOCKED):
             reason = stderr.decode("utf-8", "replace").rstrip().rpartition("\n")[2] or f"exit status {status}"
-            raise errors.SandboxUnavailableError(f"a program cannot be locked in: {reason}")
+            raise errors.SandboxUnavailableError(f"a program cannot be confined: {reason}")
         run = ProgramRun(
             outcome=self._outcome or _outcome_of(status, stderr),
             exit_status=status,
@@ -335,26 +335,26 @@ class _Watched:
                 return
 
     def _kill(self) -> None:
-        # The group has one member, since the locks refuse to start others; once that has ended, its number may be
-        # given to a stranger, so a process that is known to have ended is never signalled.
+        # The group has one member, since the locks forbid starting others. Once it has ended, its number may be reused,
+        # so a process known to have ended is never signalled.
         if self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
 
 
 def _waited_s(process: int) -> float:
-    """Return how long a process could have run and got no processor, by that of its threads that waited longest."""
+    """Return for how many seconds a process was ready to run without a CPU, by its longest-waiting thread."""
     try:
         threads = [(thread / "schedstat").read_text().split() for thread in Path(f"/proc/{process}/task").iterdir()]
         return max(int(waited_ns) for _, waited_ns, _ in threads) / 1e9
-    except (OSError, ValueError):  # it ended meanwhile, or the kernel does not say
+    except (OSError, ValueError):  # it has ended, or the kernel does not report it
         return 0.0
 
 
 def _outcome_of(status: int, stderr: bytes) -> Outcome:
     if status == 0:
         return Outcome.OK
-    if status in (-signal.SIGXCPU, -signal.SIGKILL):  # the kernel sends the second where the first is ignored
+    if status in (-signal.SIGXCPU, -signal.SIGKILL):  # the kernel sends the second if the program ignores the first
         return Outcome.TIMEOUT
     if stderr.rstrip().rpartition(b"\n")[2].startswith(b"MemoryError"):
         return Outcome.MEMORY
@@ -362,10 +362,10 @@ def _outcome_of(status: int, stderr: bytes) -> Outcome:
 
 
 def bare_interpreter() -> tuple[str, ...]:
-    """Return the words that start a Python without packages."""
+    """Return the command line of a Python without packages."""
     interpreter = getattr(sys, "_base_executable", "") or sys.executable
-    # No site (-S, which also halves the start), no user site (-s), no folder of the script on the path (-P). Not -I:
-    # it would ignore PYTHONHASHSEED, and the environment is ours anyway.
+    # No site (-S, which also halves the start-up time), no user site (-s), the script's folder not on the path (-P).
+    # Not -I: it would ignore PYTHONHASHSEED, and this process sets the environment anyway.
     return (interpreter, "-s", "-S", "-P", "-B", "-X", "utf8")
 
 
@@ -375,9 +375,9 @@ def _niceness(beyond_own: int) -> int:
 
 @functools.cache
 def _readable_paths() -> tuple[str, ...]:
-    """Return what programs may read, folders with a slash: the standard library and what it loads, no packages.
+    """Return the paths that programs may read, folders with a slash: the standard library and what it loads.
 
-    Installed packages stay closed because some hold the reference solutions of tasks.
+    Not installed packages, because some contain the reference solutions of tasks.
     """
     paths = sysconfig.get_paths()
     roots = {
@@ -403,7 +403,7 @@ def _without_packages(root: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def _memory_file(text: str) -> Iterator[int]:
-    """Yield the descriptor of a file in memory that holds `text`, positioned at its start."""
+    """Yield the descriptor of an in-memory file with `text`, positioned at its start."""
     descriptor = os.memfd_create("headgate-sandbox")
     try:
         with open(descriptor, "wb", closefd=False) as file:

@@ -1,17 +1,17 @@
-"""Runs one untrusted program inside the locks that it puts around its own process first.
+"""Locks its own process down, then runs one untrusted program in it.
 
-Started by `sandbox.py` as a script of a bare interpreter (`-s -S -P`), so it imports the standard library only. The
-locks are the kernel's and cannot be undone, which is why the program may run in this very process: a second
+Started by `sandbox.py` as a script of a bare interpreter (`-s -S -P`), so it imports only the standard library. The
+kernel enforces the locks and they cannot be undone, so the program can run in the same process: a second
 interpreter would double the cost of a run.
 
-1. Namespaces: own users, network and IPC, and a /proc without other processes, where the kernel lets an ordinary user
-   have them. Capabilities are dropped.
-2. Limits: processor time, address space, open files; files cannot grow at all.
+1. Namespaces: separate users, network and IPC, and a /proc without other processes, where the kernel lets an ordinary
+   user create them. Capabilities are dropped.
+2. Limits: CPU time, address space, open files; files cannot grow at all.
 3. Landlock, where the kernel has it: only the listed paths (the standard library) can be read, nothing written.
-4. System calls: an allow-list of what a program between stdin and stdout needs. No sockets, processes, signals to
-   others, or opening for writing. Without this lock nothing is run.
+4. System calls: an allow-list of what a program from stdin to stdout needs. No sockets, processes, signals to
+   others, or opening for writing. Without this lock nothing runs.
 
-The first line on stdout says which locks hold and comes before the program has run: without it, there was no run.
+The first line on stdout names the locks that hold. It is written before the program starts: without it, nothing ran.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ import struct
 import sys
 import types
 
-SIGKILL = 9  # the modules that name such numbers cost more than the program's start
+SIGKILL = 9  # importing the modules that define such numbers takes longer than the program's start
 PR_SET_PDEATHSIG = 1
 PR_SET_SECCOMP = 22
 PR_SET_NO_NEW_PRIVS = 38
 SECCOMP_MODE_FILTER = 2
 
-# Calls that a program between stdin and stdout needs: name, number on x86_64 and on aarch64, - where that lacks it.
-# What newer C libraries try first and is missing here fails with ENOSYS, on which they fall back: `seccomp_program`.
+# Calls that a program from stdin to stdout needs: name, number on x86_64 and on aarch64, - where it does not exist.
+# Newer calls that are missing here fail with ENOSYS, on which C libraries fall back to these: see `seccomp_program`.
 _CALLS = """
 read 0 63, write 1 64, close 3 57, stat 4 -, fstat 5 80, lstat 6 -, poll 7 -, lseek 8 62, mmap 9 222,
 mprotect 10 226, munmap 11 215, brk 12 214, rt_sigaction 13 134, rt_sigprocmask 14 135, rt_sigreturn 15 139,
@@ -51,7 +51,7 @@ ALLOWED_CALLS: dict[str, tuple[int, int | None]] = {
     name: (int(ours), None if arm == "-" else int(arm))
     for name, ours, arm in (call.split() for call in _CALLS.split(","))
 }
-# Calls whose arguments decide, in the same form.
+# Calls that are allowed depending on their arguments, in the same form.
 OPENAT, OPEN, CLONE, FCNTL = (257, 56), (2, None), (56, 220), (72, 25)
 PRLIMIT64, TGKILL, CLONE3, OPENAT2 = (302, 261), (234, 131), (435, 435), (437, 437)
 NEWEST_KNOWN_CALL = 450
@@ -80,7 +80,7 @@ def when_call(number: int | None, body: list[bytes]) -> list[bytes]:
 
 
 def seccomp_program(machine: str, own_pid: int) -> bytes:
-    """Return the filter: what is listed is allowed, what is known is refused, what is newer does not exist."""
+    """Return the filter: listed calls are allowed, other known ones refused, newer ones reported as not existing."""
     column, audit_arch, foreign_abi = ARCHITECTURES[machine]
     allow, refuse, absent = (instruction(RET, value) for value in (ALLOW, ERRNO | EPERM, ERRNO | ENOSYS))
 
@@ -120,7 +120,7 @@ def checked(result: int, what: str) -> int:
 
 
 def enter_namespaces(libc: ctypes.CDLL) -> bool:
-    """Leave the host's network, IPC and /proc for empty ones; False where an ordinary user may not."""
+    """Replace the host's network, IPC and /proc with empty ones; return False where an ordinary user may not."""
     new_user, new_net, new_ipc, new_mounts = 0x10000000, 0x40000000, 0x08000000, 0x00020000
     if libc.unshare(new_user | new_net | new_ipc | new_mounts) != 0:
         return False
@@ -130,14 +130,14 @@ def enter_namespaces(libc: ctypes.CDLL) -> bool:
 
 
 def drop_capabilities(libc: ctypes.CDLL, machine: str) -> None:
-    """Give up every capability, those over an own namespace too."""
+    """Give up every capability, including those within the new namespaces."""
     capset = {"x86_64": 126, "aarch64": 91}[machine]
     header = struct.pack("=Ii", 0x20080522, 0)  # _LINUX_CAPABILITY_VERSION_3, this process
     checked(libc.syscall(capset, header, bytes(24)), "capset")
 
 
 def set_limits(cpu_s: int, memory_bytes: int) -> None:
-    """Bound what the kernel counts for this process. Processes need no limit: the filter refuses to start any."""
+    """Set this process's resource limits. Child processes need none: the filter refuses to start any."""
     for which, soft, hard in (
         (resource.RLIMIT_CPU, cpu_s, cpu_s + 1),
         (resource.RLIMIT_AS, memory_bytes, memory_bytes),
@@ -149,25 +149,25 @@ def set_limits(cpu_s: int, memory_bytes: int) -> None:
 
 
 OF_FILES = 1 << 14 | 1 << 2 | 1 << 1 | 1 << 0
-"""Rights that a file can have that is no folder: truncate, read, write, execute."""
+"""Rights that apply to a file, as opposed to a folder: truncate, read, write, execute."""
 
 EVERYTHING = -1
-"""Every right over files that the kernel knows."""
+"""All rights over files that the kernel supports."""
 
 
 def confine_files(libc: ctypes.CDLL, readable: list[str]) -> bool:
-    """Allow reading below `readable` (folders end with a slash) and nothing else; False where there is no Landlock."""
+    """Allow only reading `readable` files and below folders (with a slash); return False without Landlock."""
     read_file, read_dir = 1 << 2, 1 << 3
     return grant_files(libc, {path: read_file | read_dir * path.endswith("/") for path in readable})
 
 
 def grant_files(libc: ctypes.CDLL, granted: dict[str, int]) -> bool:
-    """Allow these rights at and below paths and nothing else; False where there is no Landlock."""
+    """Allow these rights at and below paths, and nothing else; return False without Landlock."""
     create_ruleset, add_rule, restrict_self = 444, 445, 446
     version = libc.syscall(create_ruleset, None, ctypes.c_size_t(0), 1)
     if version < 1:
         return False
-    rights = (1 << min(12 + version, 15)) - 1  # version 1 knows 13 rights over files, 2 and 3 one more each
+    rights = (1 << min(12 + version, 15)) - 1  # version 1 has 13 rights over files, versions 2 and 3 add one each
     attributes = struct.pack("=Q", rights)
     ruleset = checked(libc.syscall(create_ruleset, attributes, ctypes.c_size_t(len(attributes)), 0), "landlock ruleset")
     for path, given in granted.items():
@@ -182,12 +182,12 @@ def grant_files(libc: ctypes.CDLL, granted: dict[str, int]) -> bool:
 
 
 def filter_calls(libc: ctypes.CDLL, machine: str) -> None:
-    """Let the program make only the calls that it needs."""
+    """Restrict this process to the system calls that the program needs."""
     install_filter(libc, seccomp_program(machine, os.getpid()))
 
 
 def install_filter(libc: ctypes.CDLL, code: bytes) -> None:
-    """Install a system-call filter for the rest of this process's life."""
+    """Install a system-call filter for the rest of this process's lifetime."""
     buffer = ctypes.create_string_buffer(code, len(code))
     program = struct.pack("@HP", len(code) // 8, ctypes.addressof(buffer))
     kept = ctypes.create_string_buffer(program, len(program))
@@ -195,7 +195,7 @@ def install_filter(libc: ctypes.CDLL, code: bytes) -> None:
 
 
 def lock(cpu_s: int, memory_bytes: int, readable: list[str]) -> list[str]:
-    """Close every lock; return the names of those that hold."""
+    """Apply every lock; return the names of those that hold."""
     machine = os.uname().machine
     if machine not in ARCHITECTURES:
         raise OSError(f"no system-call filter for machine type {machine}")
@@ -205,7 +205,7 @@ def lock(cpu_s: int, memory_bytes: int, readable: list[str]) -> list[str]:
     if enter_namespaces(libc):
         held.append("namespaces")
     drop_capabilities(libc, machine)
-    # After the change of credentials, which would clear it: the program ends with the worker that started it.
+    # Ends the program with the worker that started it. Set after the change of credentials, which would clear it.
     checked(libc.prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0), "pdeathsig")
     checked(libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no_new_privs")
     set_limits(cpu_s, memory_bytes)
@@ -216,21 +216,20 @@ def lock(cpu_s: int, memory_bytes: int, readable: list[str]) -> list[str]:
 
 
 def yield_to_others(nice: int) -> None:
-    """Run at priority `nice`, also as a session: kernels that group processes by session share among those first."""
-    nice = max(nice, os.getpriority(os.PRIO_PROCESS, 0))  # whoever started this process may have lowered it by now
+    """Set niceness `nice`, also for the session: kernels that group processes by session schedule those first."""
+    nice = max(nice, os.getpriority(os.PRIO_PROCESS, 0))  # the parent process may have raised it already
     os.setpriority(os.PRIO_PROCESS, 0, nice)
     try:
         with open("/proc/self/autogroup", "w") as file:  # noqa: PTH123 - pathlib costs more than the program's start
             file.write(str(nice))
-    except OSError:  # there are no such groups, or the kernel wants to be asked less often
+    except OSError:  # there are no such groups, or the kernel limits the rate of changes
         pass
 
 
 def main() -> None:
-    """Lock this process, say so, then become the program.
+    """Lock this process, report the locks, then run the program.
 
-    Arguments: the descriptor of the program, its priority, processor seconds, bytes of memory, then the paths that it
-    may read.
+    Arguments: file descriptor of the program, niceness, CPU seconds, bytes of memory, then the paths that it may read.
     """
     descriptor, nice, cpu_s, memory_bytes = (int(argument) for argument in sys.argv[1:5])
     with open(descriptor, encoding="utf-8") as file:  # noqa: PTH123 - a descriptor has no path
@@ -241,7 +240,7 @@ def main() -> None:
     module = types.ModuleType("__main__")
     sys.modules["__main__"] = module
     sys.argv = ["program.py"]
-    for name in ("exit", "quit"):  # what `site` would add; programs end with them
+    for name in ("exit", "quit"):  # `site` would add these; programs call them to end
         setattr(builtins, name, sys.exit)
     exec(compile(source, "program.py", "exec"), module.__dict__)  # noqa: S102 - the very purpose, behind the locks
 

@@ -1,4 +1,4 @@
-"""From settings to what a campaign can name, and from the names and patterns that somebody wrote to environments."""
+"""Resolves settings to a registry of environments, and names and patterns to environments."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ from headgate.environments.registry import Registry, registry_with
 from headgate.environments.sandbox import SANDBOX
 
 _SHOWN = 8
-"""Names that an error lists."""
+"""Maximum names that an error lists."""
 
 _OUTSIDE_DAILY_RATE: Final = 100.0
 _OUTSIDE_DATA_LENGTH: Final = 1_000_000
-"""Which task an index means, and modulo how many, the worker knows."""
+"""Not the real number of tasks, which only the worker knows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The environments that were meant and can be used, and those that cannot, each with its error."""
+    """The selected environments that can be used, and those left out because they cannot, each with its error."""
 
     environments: dict[str, Environment]
     left_out: dict[str, HeadgateError]
 
 
 def selected(names: Sequence[str], registry: Registry) -> Selection:
-    """Return the environments that `names` mean; with none, all single ones, and no collection.
+    """Return the environments that `names` select; without names, all single ones and no collections.
 
-    A name means that environment. A pattern (`reasoning-gym:*`, `textworld-express:c*`) means what matches it; the
-    members of a collection are asked for when its prefix stands before the colon. What was not named one by one and
-    cannot be used on this machine is left out.
+    A name selects that environment. A pattern (`reasoning-gym:*`, `textworld-express:c*`) selects all matches; one that
+    starts with a collection's prefix and a colon also searches the collection's members. Environments that are not
+    named individually and cannot be used on this machine are left out.
 
     Raises:
-        HeadgateError: if one that is named cannot be used, or none that a pattern matches.
+        HeadgateError: if a named environment cannot be used, or none of a pattern's matches can.
     """
     found = Selection({}, {})
     for name in names:
@@ -58,10 +58,10 @@ def selected(names: Sequence[str], registry: Registry) -> Selection:
 
 
 def matching(pattern: str, registry: Registry) -> tuple[str, ...]:
-    """Return the names that a pattern matches, sorted.
+    """Return the names that match a pattern, sorted.
 
     Raises:
-        HeadgateError: if none does, or the collection that it names cannot tell its members.
+        HeadgateError: if none does, or the collection that it names cannot list its members.
     """
     names = set(registry.names())
     prefix, colon, _ = pattern.partition(":")
@@ -107,12 +107,12 @@ def environments_at_hand(environments: Iterable[Environment]) -> Iterator[None]:
 
 
 def registry_of(settings: Settings) -> Registry:
-    """Return the environments that a campaign with `settings` can name; loads and asks none.
+    """Return the environments that a campaign with `settings` can name, without loading any.
 
-    From here on programs run behind the locks that the settings require.
+    Side effect: from now on programs run behind the locks that the settings require.
 
     Raises:
-        InvalidSettingError: if a server is named for what is no environment of AgentGym's.
+        InvalidSettingError: if a server is set for a name that is not an AgentGym environment.
     """
     SANDBOX.require(settings.sandbox_locks)
     further = (*served_environments(settings), *_AT_HAND.get())
@@ -123,7 +123,7 @@ def registry_of(settings: Settings) -> Registry:
 
 
 def _outside_only(settings: Settings, registry: Registry) -> tuple[OutsideEnvironment, ...]:
-    """Return the environments that are named, are for outside workers, and are not installed here."""
+    """Return environments that are named in the settings, run on outside workers, and are not installed here."""
     prefixes, names = {one.prefix for one in registry.collections()}, registry.names()
     return tuple(
         OutsideEnvironment(name)
@@ -136,7 +136,7 @@ def _outside_only(settings: Settings, registry: Registry) -> tuple[OutsideEnviro
 
 
 class OutsideEnvironment:
-    """An environment that this machine does not have: the workers of a job queue play it. Implements `Environment`."""
+    """An environment that is not installed here, played by a job queue's workers. Implements `Environment`."""
 
     def __init__(self, name: str) -> None:
         self.spec = EnvironmentSpec(

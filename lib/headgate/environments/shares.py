@@ -1,8 +1,8 @@
-"""Shares of what an environment has few of: slots that models hold in turn, and get back from who has more than others.
+"""Fair shares of an environment's scarce slots: models with more than their share have to give slots back to others.
 
-An episode may hold a slot for as long as its model likes: a program sleeps, a game waits for a reply. So order alone is
-not fair, and slots are *wanted back*: what was under way in them is done again later, which is possible where it had
-no effect on anything else.
+An episode may hold a slot for an arbitrary time: a program sleeps, a game waits for a reply. So queueing alone is not
+fair, and slots are *wanted back*: the work in them is aborted and repeated later, which requires that it has no side
+effects.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from math import inf
 from typing import Final
 
 MODEL: Final[ContextVar[str]] = ContextVar("MODEL", default="")
-"""Key of the model whose episode this is; empty outside of episodes, whose work counts as one more model's."""
+"""Key of the current episode's model; empty outside episodes, where work counts as that of one more model."""
 
 _HALF_LIFE_S: Final = 30.0
-"""Of what a model is charged: what it held ten minutes ago is forgotten, and what it did not hold is no credit."""
+"""Half-life of a model's charge: use ten minutes ago is forgotten, and unused slots earn no credit."""
 
 _HEAVY_S: Final = 1.0
-"""Slot seconds that a model may be ahead of the others before it is called heavy."""
+"""Slot seconds by which a model's charge may exceed twice the smallest one before the model counts as heavy."""
 
 
 @dataclass(slots=True, eq=False)
 class Hold:
-    """A slot that a model asked for, and may have been given.
+    """A slot that a model has requested or holds.
 
     Attributes:
-        since: when it was given, or last used where its holder says so.
+        since: when the slot was granted, or last used if its holder reports that.
         is_wanted_back: whether its holder was asked to give it back.
-        given: done once it was given.
-        give_back_soon: called once when it is wanted back, from any thread.
+        given: completed when the slot is granted.
+        give_back_soon: called once when the slot is wanted back, from any thread.
     """
 
     model: str
@@ -48,7 +48,7 @@ class Hold:
 
 @dataclass(slots=True)
 class _Account:
-    """What one model has: kept while it holds or waits, and until its charge is forgotten."""
+    """One model's holds and charge; kept while it holds or waits, and until its charge has decayed."""
 
     held: list[Hold] = field(default_factory=list)
     waiting: list[Hold] = field(default_factory=list)
@@ -56,7 +56,7 @@ class _Account:
     charged_at: float = 0.0
 
     def settle(self, now: float) -> None:
-        """Charge what was held until now, and forget the past by half every `_HALF_LIFE_S`."""
+        """Charge the slots held until now, and halve the past charge every `_HALF_LIFE_S`."""
         left = 0.5 ** ((now - self.charged_at) / _HALF_LIFE_S)
         self.charge = self.charge * left + len(self.held) * _HALF_LIFE_S * (1 - left)
         self.charged_at = now
@@ -66,13 +66,13 @@ class _Account:
 
 
 class SharedSlots:
-    """Decides who gets which slot, and whose are wanted back. Pure and synchronous; owned by one `FairSlots`.
+    """Decides which model gets a slot, and which slots are wanted back. Pure; owned by one `FairSlots`.
 
-    The share of a model is `size` by the number of models that hold or wait, rounded down, and 1 at least. The waiting
-    model that holds the fewest goes first, among equals the one that held the least of late. A model that holds its
-    share gets more only while more than `reserve` slots stay free for others.
+    A model's share is `size` divided by the number of models that hold or wait, rounded down, and at least 1. The
+    waiting model that holds the fewest slots goes first, among equals the one with the smallest charge. A model that
+    holds its share gets more only while more than `reserve` slots are free.
 
-    Law: while a model waits that holds less than its share, no other keeps more than its own for longer than
+    Law: while a model that holds less than its share waits, no other keeps more than its own for longer than
     `patience_s`. With more models than slots, where all may have their share, a hold is wanted back after `turn_s`.
     """
 
@@ -85,27 +85,27 @@ class SharedSlots:
 
     @property
     def share(self) -> int:
-        """Slots that each model has a right to."""
+        """Slots to which each active model is entitled."""
         return max(1, self.size // max(1, len(self._active())))
 
     @property
     def free(self) -> int:
-        """Slots that nobody holds."""
+        """Number of free slots."""
         return self.size - sum(len(account.held) for account in self._accounts.values())
 
     def ask(self, hold: Hold, now: float) -> None:
-        """Let `hold` wait."""
+        """Add `hold` to the waiting ones."""
         self._settled(hold.model, now).waiting.append(hold)
 
     def leave(self, hold: Hold, now: float) -> None:
-        """Take `hold` out, given or not; twice is as once."""
+        """Remove `hold`, granted or waiting; idempotent."""
         account = self._settled(hold.model, now)
         for holds in (account.held, account.waiting):
             if hold in holds:
                 holds.remove(hold)
 
     def grant(self, now: float) -> list[Hold]:
-        """Return the holds that are given now."""
+        """Grant free slots; return the holds that got one."""
         granted: list[Hold] = []
         while (free := self.free) > 0:
             waiting = [account for account in self._active().values() if account.waiting]
@@ -121,10 +121,10 @@ class SharedSlots:
         return granted
 
     def reclaim(self, now: float) -> tuple[list[Hold], float | None]:
-        """Return the holds that are wanted back now, and when to look again."""
+        """Return the holds that are wanted back from now on, and when to check again, None for not by time."""
         wanted: list[Hold] = []
         while self._is_short():
-            ripe, later = self._claims(now)  # anew for each: whoever gave one back may hold no more than its share now
+            ripe, later = self._claims(now)  # again after each, since its holder may now be within its share
             if not ripe:
                 return wanted, min(later, default=None)
             ripe[0].is_wanted_back = True
@@ -132,7 +132,7 @@ class SharedSlots:
         return wanted, None
 
     def is_heavy(self, model: str, now: float) -> bool:
-        """Return whether a model has held clearly more of late than the active one that held least."""
+        """Return whether a model's charge clearly exceeds the smallest charge of an active model."""
         for name in list(self._accounts):
             self._settled(name, now)
         charges = [account.charge for account in self._active().values()]
@@ -142,13 +142,13 @@ class SharedSlots:
         return {name: account for name, account in self._accounts.items() if account.held or account.waiting}
 
     def _is_short(self) -> bool:
-        """Return whether more slots are due to models below their share than are free or wanted back."""
+        """Return whether waiting models below their share need more slots than are free or wanted back."""
         accounts = self._active().values()
         due = sum(max(0, min(len(account.waiting), self.share - len(account.held))) for account in accounts)
         return due > self.free + sum(hold.is_wanted_back for account in accounts for hold in account.held)
 
     def _claims(self, now: float) -> tuple[list[Hold], list[float]]:
-        """Return whose slot may be wanted back, first who should lose it, and when those to come may be."""
+        """Return the holds that may be wanted back now, best candidate first, and when others become candidates."""
         ripe: list[tuple[tuple[float, float, float], Hold]] = []
         later: list[float] = []
         turn_s = self._turn_s if len(self._active()) > self.size else inf
@@ -157,7 +157,7 @@ class SharedSlots:
             for hold in account.kept():
                 ripe_at = hold.since + (self._patience_s if excess > 0 else turn_s)
                 if now >= ripe_at:
-                    # Who has most, and of that what was begun last: the least is lost. In turns, what was begun first.
+                    # The model with the most excess loses its latest hold, which wastes least. In turns, the oldest.
                     ripe.append(((-max(0, excess), -account.charge, -hold.since if excess > 0 else hold.since), hold))
                 elif ripe_at < inf:
                     later.append(ripe_at)
@@ -177,19 +177,19 @@ class SharedSlots:
 
 
 class FairSlots:
-    """`SharedSlots` for coroutines of any event loop and for threads. Lives as long as what has the slots."""
+    """`SharedSlots` for coroutines of any event loop and for threads. Lives as long as the owner of the slots."""
 
     def __init__(self, size: int, *, patience_s: float = 0.0, turn_s: float = inf, reserve: int = 0) -> None:
         self._shared = SharedSlots(size, patience_s=patience_s, turn_s=turn_s, reserve=reserve)
-        self._lock = threading.RLock()  # protects what is here; reentrant, since who is asked may give back at once
+        self._lock = threading.RLock()  # protects all state; reentrant, since `give_back_soon` may give back at once
         self._look_at = inf
 
     async def take(self, model: str, give_back_soon: Callable[[], object]) -> Hold:
-        """Return a slot for `model`, when it is its turn; waiting for it is a cancel point.
+        """Wait for a slot of `model` and return it; a cancel point.
 
         Args:
-            model: whose share it is of.
-            give_back_soon: called in any thread when others have a better right to it; it is to return at once.
+            model: the model whose share the slot counts towards.
+            give_back_soon: called in any thread when the slot is wanted back; must return at once.
         """
         hold = Hold(model, give_back_soon=give_back_soon)
         try:
@@ -198,18 +198,18 @@ class FairSlots:
                 self._decide()
             await asyncio.wrap_future(hold.given)
         except BaseException:
-            self.give_back(hold)  # it may have been given at this very moment
+            self.give_back(hold)  # it may just have been granted
             raise
         return hold
 
     def give_back(self, hold: Hold) -> None:
-        """Give a slot back, or stop waiting for it; legal more than once, from any thread."""
+        """Give a slot back, or stop waiting for it; idempotent, callable from any thread."""
         with self._lock:
             self._shared.leave(hold, time.monotonic())
             self._decide()
 
     def is_heavy(self, model: str) -> bool:
-        """Return whether a model has held clearly more of late than another one that is active."""
+        """Return whether a model's charge clearly exceeds the smallest charge of an active model."""
         with self._lock:
             return self._shared.is_heavy(model, time.monotonic())
 

@@ -1,4 +1,4 @@
-"""Episodes of one question and one answer, which most environments are made of."""
+"""Episodes of one question and one answer, the most common kind."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ T = TypeVar("T")
 
 
 class TaskCache(Generic[T]):
-    """The tasks made last, by (index, seed). Owned by one environment; a task is made again when it fell out.
+    """An LRU cache of tasks by (index, seed). Owned by one environment; an evicted task is made again.
 
-    Two callers that ask for the same new task at once both make it: equal tasks, so nothing needs a lock.
+    Two callers that ask for the same new task at once both make it; the tasks are equal, so no lock is needed.
     """
 
     def __init__(self, make: Callable[[int, int], Awaitable[T]], capacity: int = 512) -> None:
@@ -37,10 +37,10 @@ class TaskCache(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class SingleTurnEpisode:
-    """An episode that ends with its first answer. Holds nothing that needs closing.
+    """An episode that ends with its first answer. It has nothing to close.
 
     Attributes:
-        judge: gives the answer its score.
+        judge: returns the score of the answer.
     """
 
     opening: tuple[Message, ...]
@@ -51,7 +51,7 @@ class SingleTurnEpisode:
         return await self.judge(reply)
 
     async def close(self) -> None:
-        """Free nothing."""
+        """Do nothing."""
 
 
 def question(text: str) -> tuple[Message, ...]:

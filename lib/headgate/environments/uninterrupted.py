@@ -1,4 +1,4 @@
-"""Cleaning up to the end although the caller is cancelled."""
+"""Finishes a clean-up even if the caller is cancelled."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ T = TypeVar("T")
 
 
 async def uninterrupted(cleaning: Coroutine[Any, Any, T]) -> T:
-    """Return what `cleaning` gives. A cancellation that arrives meanwhile waits for its end, then is raised.
+    """Return the result of `cleaning`. A cancellation that arrives meanwhile is raised once it has ended.
 
-    `cleaning` has to be bounded in time by itself.
+    `cleaning` must limit its own duration.
     """
     task = asyncio.ensure_future(cleaning)
     try:

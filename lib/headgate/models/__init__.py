@@ -1,4 +1,4 @@
-"""The model client and the policy of its retries; baselines and the local endpoint that serves them with faults."""
+"""The model client and its retry policy; the baselines and the local endpoint that serves them, with faults."""
 
 import lazy_loader
 

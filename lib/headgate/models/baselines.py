@@ -1,4 +1,4 @@
-"""The models that need no provider: the baseline agents, and a simulated one whose service times are known exactly."""
+"""Models that need no provider: the baseline agents, and a simulated model whose service times are known exactly."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ BASELINES: Final[dict[str, BaselineKind]] = {
     "baseline-greedy": "greedy",
     "baseline-solver": "solver",
 }
-"""Names of the baseline models. A name that goes on after a hyphen (`baseline-random-2`) is the same baseline."""
+"""Names of the baseline models. A name with a suffix after a hyphen (`baseline-random-2`) is the same baseline."""
 
 JUDGE_BASELINE: Final = "baseline-judge"
-"""Name of the rule-based judge; it needs no task header, since all that it looks at is in the request."""
+"""Name of the rule-based judge; it needs no task header, since its requests contain all that it needs."""
 
 NOT_A_MODEL: Final = "a Headgate baseline, not a language model"
 
@@ -41,17 +41,17 @@ WITHOUT_TASK: Final = (
 
 
 def baseline_of(model: str) -> BaselineKind | None:
-    """Return which baseline a model's name stands for, None for any other model."""
+    """Return the baseline that a model's name stands for, or None for any other model."""
     return next((kind for name, kind in BASELINES.items() if model == name or model.startswith(f"{name}-")), None)
 
 
 def is_judge_baseline(model: str) -> bool:
-    """Return whether a model's name stands for the rule-based judge (`baseline-judge-2` does, too)."""
+    """Return whether a model's name stands for the rule-based judge (as `baseline-judge-2` does)."""
     return model == JUDGE_BASELINE or model.startswith(f"{JUDGE_BASELINE}-")
 
 
 def judge_reply(conversation: Sequence[Message]) -> str:
-    """Return what the rule-based judge replies; it says that it is no language model."""
+    """Return the reply of the rule-based judge, which says that it is not a language model."""
     from headgate.environments import coverage_judge  # noqa: PLC0415 - a server of simulated models needs no environment
 
     return coverage_judge(conversation)
@@ -69,11 +69,11 @@ def installed_environment(name: str) -> Environment:
 
 
 class BaselineAgents:
-    """Asks the environments' own baselines, off the loop that serves requests. Open it with `with`."""
+    """Runs the environments' own baselines, off the event loop that serves requests. Open it with `with`."""
 
     def __init__(self, find_environment: Callable[[str], Environment] = installed_environment) -> None:
         self._find_environment = find_environment
-        self._loop = LoopThread("headgate-baselines")  # one: what is bound to it (locks, subprocesses) stays usable
+        self._loop = LoopThread("headgate-baselines")  # one loop: locks and subprocesses bound to it stay usable
 
     def __enter__(self) -> Self:
         return self
@@ -82,7 +82,7 @@ class BaselineAgents:
         self._loop.stop(_STOP_S)
 
     async def reply(self, kind: BaselineKind, task: TaskReference, conversation: Sequence[Message]) -> str:
-        """Return what the baseline says; the same task and turn give the same answer.
+        """Return the baseline's reply; the same task and turn give the same reply.
 
         Raises:
             HeadgateError: if there is no such environment, or it fails.
@@ -97,7 +97,7 @@ class BaselineAgents:
 
 
 def listed_baselines() -> dict[str, str]:
-    """Return the baselines' names with what stands behind each, for a listing of models."""
+    """Return the baselines' names and descriptions, for a listing of models."""
     return dict.fromkeys((*BASELINES, JUDGE_BASELINE), NOT_A_MODEL)
 
 
@@ -107,19 +107,19 @@ def fingerprint(kind: str) -> str:
 
 
 SIMULATED: Final = "simulated"
-"""Models of this name, or of one that begins with it and a hyphen, share one simulated provider."""
+"""Models of this name, or with it and a hyphen as prefix, share one simulated provider."""
 
 
 class SimulationPlan(BaseModel):
-    """A provider that serves `cap` requests at once, all models together, and answers 429 beyond.
+    """A provider that serves `cap` requests at once, over all models, and answers 429 beyond that.
 
     Attributes:
-        cap: requests in service at once.
+        cap: requests served at once.
         mean_s: mean service time.
         cv: coefficient of variation of the log-normal service times; 0 makes them all equal.
-        reject_s: after which a refused request is answered.
-        retry_after_s: of a refusal; no such header when absent.
-        seed: of the service times.
+        reject_s: time after which a refusal is sent.
+        retry_after_s: Retry-After of a refusal; no such header if absent.
+        seed: random seed of the service times.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
@@ -135,7 +135,7 @@ class SimulationPlan(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class SimulationStats:
-    """What the simulated provider did since its start or the last reset: counted, never estimated."""
+    """What the simulated provider has done since its start or the last reset: counted, never estimated."""
 
     cap: int
     elapsed_s: float
@@ -160,7 +160,7 @@ class Simulation:
         self.reset(now)
 
     def reset(self, now: float) -> None:
-        """Begin to count anew; what is in flight stays in flight."""
+        """Reset the counters; requests in flight stay in flight."""
         self._since = self._moved_at = now
         self._busy_slot_s = 0.0
         self._peak = self._in_flight
@@ -168,7 +168,7 @@ class Simulation:
         self._by_model: Counter[str] = Counter()
 
     def enter(self, model: str, now: float) -> float | None:
-        """Return the service time of a request that is let in, None when all slots are busy."""
+        """Return the service time of an admitted request, or None if all slots are busy."""
         if self._in_flight >= self.plan.cap:
             self._by_status[429] += 1
             return None
@@ -177,7 +177,7 @@ class Simulation:
         return log_normal(self.plan.mean_s, self.plan.cv, self._rng.random()) if self.plan.mean_s else 0.0
 
     def leave(self, status: int, now: float) -> None:
-        """Free the slot of a request that was let in; `status` 499 when its client went away."""
+        """Free the slot of an admitted request; `status` is 499 if its client disconnected."""
         self._move(now, -1)
         self._by_status[status] += 1
 

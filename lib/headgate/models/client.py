@@ -37,10 +37,10 @@ KEEPALIVE_S: Final = 4.0
 
 
 def failure_of_exception(error: aiohttp.ClientError | OSError, *, was_answered: bool, deadline_s: float) -> ChatError:
-    """Return the error that a failure of the transport stands for: never judged by its message.
+    """Return the error for a transport failure, classified by exception type and never by message.
 
-    Before an answer began it is the connection (refused, reset, DNS, TLS, connect timeout); afterwards an answer that
-    was cut short, and at any time one that is no HTTP, is the provider's failure.
+    A failure before the answer began is one of the connection (refused, reset, DNS, TLS, connect timeout). An answer
+    that was cut short, or that is not HTTP, is the provider's failure.
     """
     if isinstance(error, TimeoutError) and not isinstance(error, aiohttp.ClientError):  # a connect timeout is both
         return ChatError(ErrorKind.PROVIDER_TIMEOUT, f"no whole answer within {deadline_s:g} s")
@@ -50,7 +50,7 @@ def failure_of_exception(error: aiohttp.ClientError | OSError, *, was_answered: 
         kind = ErrorKind.CONNECTION
     else:
         kind = ErrorKind.PROVIDER_FAILURE
-    # The text of a ClientResponseError is safe; its repr holds the request's headers, and with them the key.
+    # The text of a ClientResponseError is safe; its repr contains the request's headers, and so the key.
     said = f": {error}" if str(error) else ""
     return ChatError(kind, redacted(f"{type(error).__name__}{said}", limit_chars=SHOWN_CHARS))
 
@@ -58,8 +58,8 @@ def failure_of_exception(error: aiohttp.ClientError | OSError, *, was_answered: 
 class Connections:
     """The HTTP sessions that all models of a campaign share. Open it with `async with`.
 
-    `pooled` keeps connections alive between requests. `fresh` opens one for each request: where a kept connection
-    turns out to have been closed by the server, the request goes out once more on a new one.
+    `pooled` keeps connections alive between requests. `fresh` opens a new one for each request: it resends a request
+    whose kept connection turns out to have been closed by the server.
     """
 
     def __init__(self, *, connect_s: float, use_environment_proxy: bool) -> None:
@@ -81,7 +81,7 @@ class Connections:
         jar: AbstractCookieJar = aiohttp.DummyCookieJar()  # a cookie of one model must not reach another
         return await self._stack.enter_async_context(
             aiohttp.ClientSession(
-                # No limit here: request admission and `max_parallel` bound what is in flight.
+                # No limit here: request admission and `max_parallel` bound the requests in flight.
                 connector=aiohttp.TCPConnector(limit=0, ttl_dns_cache=60, socket_factory=_guarded_socket, **options),
                 cookie_jar=jar,
                 timeout=aiohttp.ClientTimeout(total=None, connect=self._connect_s, sock_connect=self._connect_s),
@@ -93,7 +93,7 @@ class Connections:
 
 
 class Journey:
-    """What happened to one request on its way: whether it went out on a connection that was used before."""
+    """What happened to one request in transit: whether it was sent on a reused connection."""
 
     __slots__ = ("was_reused",)
 
@@ -102,7 +102,7 @@ class Journey:
 
 
 async def read_up_to(response: aiohttp.ClientResponse, limit: int) -> bytearray:
-    """Return the body, or its first `limit` bytes; the connection is closed with the rest unread."""
+    """Return the body, or its first `limit` bytes; if it is longer, the connection is closed with the rest unread."""
     body = bytearray()
     async for data in response.content.iter_any():
         body += data
@@ -124,9 +124,9 @@ def _note_reuse() -> aiohttp.TraceConfig:
 
 
 def _guarded_socket(address: Any) -> socket.socket:
-    """Return a socket for a resolved address; refuses those where clouds hand out credentials.
+    """Return a socket for a resolved address; refuse addresses of cloud metadata services, which give out credentials.
 
-    The roster refuses such hosts by name already; this also holds for names that resolve to one.
+    The roster already refuses such hosts by name; this also covers names that resolve to one.
     """
     family, kind, protocol, _, target = address
     host = ipaddress.ip_address(str(target[0]).split("%")[0])
@@ -138,8 +138,8 @@ def _guarded_socket(address: Any) -> socket.socket:
 _MAX_ERROR_BODY_BYTES: Final = 64 * 1024
 
 STREAM_BYTES_PER_S: Final = 2**20
-"""More of one stream is not read, after a first `STREAM_BURST_BYTES`: reading takes time from all other models. The
-fastest models send 3,000 tokens in a second, each in 250 bytes."""
+"""Maximum read rate of one stream after its first `STREAM_BURST_BYTES`: reading takes time from all other models. The
+fastest models send 3,000 tokens per second, in 250 bytes each."""
 
 STREAM_BURST_BYTES: Final = 2**20
 
@@ -149,11 +149,11 @@ class ClientSettings:
     """How long and how much one attempt may take.
 
     Attributes:
-        deadline_s: from sending to the end of the answer.
+        deadline_s: from sending the request to the end of the answer.
         stream: ask for server-sent events; a model's option `stream` overrides it.
-        first_token_s: when streaming, until the first token.
-        idle_s: when streaming, between two arrivals after the first token.
-        max_reply_bytes: a larger answer is not read further.
+        first_token_s: when streaming, maximum wait for the first token.
+        idle_s: when streaming, maximum gap between two arrivals after the first token.
+        max_reply_bytes: reading stops, and the attempt fails, beyond this size.
         use_environment_proxy: go through HTTP_PROXY, HTTPS_PROXY and NO_PROXY.
     """
 
@@ -169,8 +169,8 @@ class ClientSettings:
 class ChatClient:
     """Sends chat requests. One per campaign, shared by all models; open it with `async with`.
 
-    It never retries what an endpoint refused or failed: that is the executor's decision. Only a kept connection that
-    the server had closed in the meantime is replaced by a new one, once and unseen.
+    It never retries a request that an endpoint refused or failed: that is the executor's decision. It only replaces,
+    once and silently, a kept connection that the server has closed in the meantime.
     """
 
     def __init__(self, settings: ClientSettings | None = None, *, clock: Clock | None = None) -> None:
@@ -189,10 +189,10 @@ class ChatClient:
         await self._connections.__aexit__()
 
     async def chat(self, model: Model, messages: Sequence[Message], *, task_header: str | None = None) -> ChatReply:
-        """Return the reply of one attempt; with tools, of the form in which the endpoint takes them (`ToolTrials`).
+        """Return the reply to one attempt; tools are sent in the form that the endpoint accepts (`ToolTrials`).
 
         Args:
-            model: whom to ask; its options become fields of the request.
+            model: the model to ask; its options become fields of the request.
             messages: the conversation so far.
             task_header: names the task; sent only to models whose option `headgate_task_header` is true.
 
@@ -219,14 +219,14 @@ class ChatClient:
         try:
             return await attempt.run(self._connections.pooled, journey)
         except aiohttp.ClientConnectionError:
-            # Any server may close a kept connection at the moment at which a request is sent on it.
+            # A server may close a kept connection just as a request is sent on it.
             if not journey.was_reused or attempt.was_answered:
                 raise
         return await attempt.run(self._connections.fresh, Journey())
 
 
 class _Attempt:
-    """One request and what comes back."""
+    """One request and its answer."""
 
     def __init__(
         self,
@@ -272,7 +272,7 @@ class _Attempt:
             body = await read_up_to(response, _MAX_ERROR_BODY_BYTES)
             raise failure_of_status(response.status, body, response.headers, self._clock.wall())
         self._told = rate_notes(response.headers, self._clock.wall())
-        # Some servers answer in one piece although a stream was asked for.
+        # Some servers answer in one piece although the request asks for a stream.
         if self._streams and response.content_type != "application/json":
             answer = await self._read_stream(response, patience)
             self._told = lasting(self._told)
@@ -305,7 +305,7 @@ class _Attempt:
         if self._first_token_s is None:
             said = f"no token within {self._settings.first_token_s:g} s"
         else:
-            said = f"the stream stood still for {self._settings.idle_s:g} s"
+            said = f"the stream stalled for {self._settings.idle_s:g} s"
         return ChatError(ErrorKind.PROVIDER_TIMEOUT, said)
 
 
@@ -313,7 +313,7 @@ def _headers(model: Model, task_header: str | None) -> dict[str, str]:
     headers = {
         "Content-Type": "application/json",
         "Accept": "text/event-stream, application/json",
-        # An answer is small; unpacking would only open the door to one that swells.
+        # Answers are small; accepting compression would only allow decompression bombs.
         "Accept-Encoding": "identity",
     }
     if model.api_key:
@@ -331,12 +331,12 @@ def request_body(
     streams: bool,
     native: NativeForm | None = None,
 ) -> bytes:
-    """Return the body of a chat request: the model's options, and what Headgate itself sets.
+    """Return the body of a chat request: the model's options and the fields that Headgate sets.
 
-    With `native` the tools of the conversation stand in fields, else they are text.
+    With `native`, the conversation's tools are in fields; otherwise they are text.
     """
     fields: dict[str, Any] = {name: value for name, value in options.items() if not name.startswith("headgate_")}
-    if fields.get("seed", 0) is None:  # how a roster says that no seed is sent
+    if fields.get("seed", 0) is None:  # a roster's way to send no seed
         del fields["seed"]
     fields["model"] = model.request_name
     if native is None:
@@ -351,24 +351,24 @@ def request_body(
 
 
 Send = Callable[[tool_forms.NativeForm | None], Awaitable[tuple[ChatReply, int]]]
-"""Sends a conversation, as text or with its tools in fields; returns the reply, and how many calls came in a field."""
+"""Sends a conversation, as text or with its tools in fields; returns the reply and the number of calls in its field."""
 
 
 class ToolTrials:
-    """Asks models in the form in which they take tools. Owned by what sends requests.
+    """Asks models in the form in which they accept tools. Owned by the sender of the requests.
 
-    The field `tools` is tried with the first conversation that has any. An endpoint that refuses it, or replies without
-    a call in the field, is asked the same as text, which is the reply that counts, and from then on always.
+    The first conversation with tools tries the field `tools`. If the endpoint refuses it or replies without a call in
+    the field, the conversation is sent again as text, and that reply counts; later ones are always sent as text.
     """
 
     def __init__(self) -> None:
         self._takes_fields: dict[str, bool] = {}
 
     async def ask(self, model: Model, messages: Sequence[Message], send: Send) -> ChatReply:
-        """Return the reply to `messages`; what a trial cost is among its tokens and its bill.
+        """Return the reply to `messages`; its tokens and its bill include the cost of a trial.
 
         Raises:
-            ChatError: as `send` does; of a refused trial, what the endpoint says to text.
+            ChatError: as `send` does; after a refused trial, the error of the request as text.
         """
         key = model.key
         is_text = model.tools == "text" or self._takes_fields.get(key) is False or "tools" in dict(model.options)
@@ -381,7 +381,7 @@ class ToolTrials:
         try:
             tried, calls = await send(native)
         except ChatError as error:
-            # Some servers tell of a field that they refuse as a failure of theirs.
+            # Some servers report a field that they refuse as a server error.
             is_failure = (error.status or 0) >= 500 and "tool" in str(error).lower()
             if error.kind is not ErrorKind.BAD_REQUEST and not is_failure:
                 raise

@@ -1,4 +1,4 @@
-"""The local endpoint: a real OpenAI-compatible HTTP server for baselines and for the simulated model, with faults."""
+"""The local endpoint: a real OpenAI-compatible HTTP server for the baselines and the simulated model, with faults."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _PIECE_BYTES: Final = 64 * 1024
 async def send_broken(
     rule: Hang | Cut | Garbage, http: web.Request, request: ChatRequest, answer: Completion
 ) -> web.StreamResponse:
-    """Return the response that `rule` makes of `answer`; a hanging one only ends when the client goes away."""
+    """Return the response that `rule` makes of `answer`; a hanging one ends only when the client disconnects."""
     match rule:
         case Hang():
             await asyncio.Event().wait()
@@ -68,7 +68,7 @@ async def _cut(rule: Cut, http: web.Request, request: ChatRequest, answer: Compl
     whole = b"".join(answer.chunks(with_usage=request.wants_usage)) if request.streams else answer.whole()
     sent = whole[: int(len(whole) * rule.share)]
     if request.streams:
-        # Between two events and before the one with the finish reason, as when a router loses its engine.
+        # Cut between two events, before the one with the finish reason, as when a router loses its engine.
         sent = sent[: max(sent.rfind(b"\n\n", 0, whole.rfind(b'"finish_reason":"')) + 2, 0)]
     response = _response(request)
     if not request.streams and rule.ending == "reset":
@@ -76,7 +76,7 @@ async def _cut(rule: Cut, http: web.Request, request: ChatRequest, answer: Compl
     await response.prepare(http)
     await response.write(sent)
     if rule.ending == "reset" and http.transport is not None:
-        http.transport.close()  # unlike abort() it sends first what was written
+        http.transport.close()  # unlike abort(), it first sends what was written
     return response
 
 
@@ -127,7 +127,7 @@ class Endpoint:
 
     Attributes:
         url: its address without a path.
-        base_url: what a roster names, up to `/v1`.
+        base_url: the address for a roster, up to and including `/v1`.
     """
 
     url: str
@@ -149,19 +149,19 @@ async def serve(
     clock: Clock | None = None,
     tls: ssl.SSLContext | None = None,
 ) -> AsyncIterator[Endpoint]:
-    """Give a running endpoint; it stops when the context ends.
+    """Yield a running endpoint; it stops when the context ends.
 
     Args:
-        plan: what goes wrong; nothing when absent.
+        plan: the faults; none if absent.
         host: address to listen on.
         port: 0 for any free one.
         simulation: serve the simulated model as well.
-        find_environment: where baselines get their environments from.
-        clock: time of faults and of the simulation.
-        tls: to speak TLS with.
+        find_environment: returns the environment of a name, for the baselines.
+        clock: clock of the faults and of the simulation.
+        tls: context to serve TLS with; plain HTTP if absent.
 
     Raises:
-        InvalidSettingError: if the address cannot be listened on.
+        InvalidSettingError: if the endpoint cannot listen on the address.
     """
     with BaselineAgents(find_environment) as agents:
         api = _Api(plan or FaultPlan(), simulation, agents, clock or SystemClock())
@@ -297,7 +297,7 @@ class _Api:
 
 
 async def _owner(http: web.Request) -> str:
-    """Return whose files and batches a request is about: whoever has its key, of which no more is kept than a hash."""
+    """Return the owner of the files and batches that a request is about: a hash of the request's key."""
     return hashlib.sha256(http.headers.get("Authorization", "").encode("utf-8", "surrogateescape")).hexdigest()
 
 
@@ -309,7 +309,7 @@ async def _send(http: web.Request, request: ChatRequest, answer: Completion) -> 
     *chunks, last = answer.chunks(with_usage=request.wants_usage)
     for chunk in chunks:
         await response.write(chunk)
-        await asyncio.sleep(0)  # each chunk is its own arrival at the client, as with a model
+        await asyncio.sleep(0)  # each chunk arrives separately at the client, as from a model
     await response.write_eof(last)
     return response
 
@@ -321,7 +321,7 @@ def _prompt_tokens(request: ChatRequest) -> int:
 def _failure(status: int, message: str, retry_after_s: float | None = None) -> web.Response:
     response = json_answer(error_body(message, "headgate", status), status)
     if retry_after_s is not None:
-        # The header's own form is whole seconds; a fraction goes into the form that OpenAI's servers use for it.
+        # Retry-After takes whole seconds only; fractions go into the header that OpenAI's servers use for them.
         response.headers["Retry-After"] = str(max(0, -int(-retry_after_s // 1)))
         response.headers["retry-after-ms"] = str(round(retry_after_s * 1000))
     return response
@@ -341,7 +341,7 @@ def run_baselines(
     They play the environments that `find_environment` returns.
 
     Raises:
-        InvalidInputError: if the address cannot be listened on.
+        InvalidInputError: if the endpoint cannot listen on the address.
     """
 
     async def main() -> None:

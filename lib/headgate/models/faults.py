@@ -23,13 +23,13 @@ _Seconds = Annotated[float, Field(ge=0)]
 
 
 class Rule(BaseModel):
-    """What every rule has: whom it concerns and when.
+    """What every rule has: the models and the time that it applies to.
 
     Attributes:
         model: a model's name, or a pattern with `*`.
-        probability: share of the requests that it befalls, drawn by the plan's seed.
-        from_s: seconds after the model's first request at which it begins.
-        until_s: at which it ends; never when absent.
+        probability: share of the requests that it applies to, drawn by the plan's seed.
+        from_s: seconds after the model's first request at which the rule begins.
+        until_s: seconds after that request at which it ends; never if absent.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
@@ -40,13 +40,13 @@ class Rule(BaseModel):
     until_s: Annotated[float, Field(gt=0)] | None = None
 
     def concerns(self, model: str, elapsed_s: float) -> bool:
-        """Return whether the rule holds for a model at a time."""
+        """Return whether the rule applies to `model`, `elapsed_s` seconds after its first request."""
         ends_s = math.inf if self.until_s is None else self.until_s
         return self.from_s <= elapsed_s < ends_s and fnmatchcase(model, self.model)
 
 
 class RateLimit(Rule):
-    """429 with Retry-After beyond a number of requests at once, or per second with a burst of one second's worth."""
+    """429 with Retry-After beyond `concurrency` requests at once, or `per_second` with bursts of one second's worth."""
 
     kind: Literal["rate_limit"] = "rate_limit"
     concurrency: Annotated[int, Field(ge=1)] | None = None
@@ -77,13 +77,13 @@ class Slow(Rule):
 
 
 class Hang(Rule):
-    """No answer at all until the client goes away."""
+    """No answer until the client disconnects."""
 
     kind: Literal["hang"] = "hang"
 
 
 class Cut(Rule):
-    """The answer ends after this share of it: with the connection, or as if that were all of it (`clean`)."""
+    """The answer ends after `share` of it: the connection closes, or it ends as if complete (`clean`)."""
 
     kind: Literal["cut"] = "cut"
     share: _Share = 0.5
@@ -98,7 +98,7 @@ class WrongKey(Rule):
 
 
 class Garbage(Rule):
-    """Status 200 with a body that is no answer, or one of megabytes."""
+    """Status 200 with a body that is not an answer, or with a huge one."""
 
     kind: Literal["garbage"] = "garbage"
     form: Literal["invalid_utf8", "empty", "not_json", "no_choices", "huge"] = "invalid_utf8"
@@ -111,7 +111,7 @@ AnyRule = Annotated[RateLimit | Failure | Slow | Hang | Cut | WrongKey | Garbage
 class FaultPlan(BaseModel):
     """What goes wrong. The same plan and the same requests in the same order give the same faults.
 
-    All rules that concern a request are asked, in their order: latencies add up, the first refusal or fault decides.
+    All rules that apply to a request are evaluated in order: latencies add up, the first refusal or fault decides.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
@@ -128,7 +128,7 @@ class FaultPlan(BaseModel):
                 `kind:name=value,name=value;kind:…`, e.g. `error:probability=0.1,status=503;slow:mean_s=0.3`.
 
         Raises:
-            InvalidInputError: naming the rule and the value that cannot be used.
+            InvalidInputError: if the plan is not valid; the message names the rule and the value.
         """
         with flaws_raised(cls, errors.InvalidInputError, "fault plan: ", next_step=_HELP):
             return cls.model_validate(_document(text.strip()))
@@ -170,7 +170,7 @@ _NORMAL: Final = NormalDist()
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Answer well, after `after_s` seconds."""
+    """Answer normally, after `after_s` seconds."""
 
     after_s: float = 0.0
 
@@ -186,7 +186,7 @@ class Refuse:
 
 @dataclass(frozen=True, slots=True)
 class Break:
-    """Answer badly: hang, cut, or garbage, as the rule says."""
+    """Answer incorrectly, as the rule says: hang, cut the answer, or send garbage."""
 
     rule: Hang | Cut | Garbage
     after_s: float = 0.0
@@ -198,7 +198,7 @@ Verdict = Answer | Refuse | Break
 class FaultSchedule:
     """The faults of one endpoint. Owned by it; `begin` and `end` frame each request.
 
-    Invariant: `in_flight` counts the requests begun with an `Answer` or `Break` and not yet ended; none is negative.
+    Invariant: `in_flight` counts requests per model begun with `Answer` or `Break` and not ended; it is never negative.
     """
 
     def __init__(self, plan: FaultPlan) -> None:
@@ -209,7 +209,7 @@ class FaultSchedule:
         self._buckets: dict[tuple[int, str], _Bucket] = {}
 
     def begin(self, model: str, key: str, now: float) -> Verdict:
-        """Return what befalls the next request for `model` that carries `key`.
+        """Return what happens to the next request for `model`, sent with `key`.
 
         After an `Answer` or a `Break` the caller must call `end(model)` once.
         """
@@ -264,7 +264,7 @@ class FaultSchedule:
 
 
 class _Bucket:
-    """A token bucket that holds one second's worth, and one token at least."""
+    """A token bucket that holds one second's worth of tokens, but at least one."""
 
     __slots__ = ("_at", "_size", "_tokens")
 

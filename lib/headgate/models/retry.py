@@ -1,4 +1,4 @@
-"""Whether a failed request is sent again, and when. Pure: random numbers come in, a decision goes out."""
+"""Decides whether and when a failed request is retried. Pure: random numbers come in, a decision goes out."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ class Retry:
 
 @dataclass(frozen=True, slots=True)
 class GiveUp:
-    """Send it no more; `reason` in one line."""
+    """Do not retry; `reason` is one line."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """Bounded attempts with jittered exponential back-off that never go below what the provider asks for.
+    """Bounded attempts with jittered exponential back-off, never shorter than the provider asks for.
 
-    A request that failed and one that was rate limited are counted apart: a 429 costs the provider next to nothing,
-    admission paces what comes after it, and giving up early would lose a sample to a storm that passes.
+    Failed and rate-limited requests are counted separately: a 429 costs the provider next to nothing, admission paces
+    the requests that follow, and giving up early would lose a sample to a passing storm of 429s.
 
     Attributes:
-        max_attempts: requests that fail for one reply; after that many it is given up.
-        max_refusals: requests that are rate limited for one reply; the time of the request bounds them as well.
+        max_attempts: failed requests per reply after which the request is given up.
+        max_refusals: rate-limited requests per reply after which it is given up; its deadline bounds them as well.
         base_s: ceiling of the first back-off.
-        factor: ceiling of each further one, relative to the one before.
-        max_retry_after_s: a provider that asks for more is not waited for, since asking earlier than told only adds
-            to its load; the request ends as rate limited, and admission cools the endpoint down.
+        factor: ratio of each further ceiling to the one before.
+        max_retry_after_s: a longer Retry-After is not waited for, and asking earlier would only add load: the request
+            ends as rate limited, and admission cools the endpoint down.
     """
 
     max_attempts: int = 4
@@ -71,13 +71,13 @@ class RetryPolicy:
         return ceiling
 
     def decide(self, attempt: int, kind: ErrorKind, retry_after_s: float | None, rng: random.Random) -> Retry | GiveUp:
-        """Return what to do after a request failed with `kind`, for the `attempt`-th time in this way (from 1).
+        """Return what to do after a request failed with `kind` for the `attempt`-th time (from 1, counted per kind).
 
-        A back-off lies in the upper half of its ceiling, so that clients that failed together come back apart and none
-        comes back at once. A Retry-After is honoured with up to a tenth added, for the same reason.
+        A back-off lies in the upper half of its ceiling, so that clients that failed together retry at different times
+        and none retries at once. A Retry-After is honoured with up to a tenth added, for the same reason.
         """
         if kind not in _WORTH_ANOTHER:
-            return GiveUp(f"{kind} does not change by asking again")
+            return GiveUp(f"retrying does not help against {kind}")
         allowed = self.max_refusals if kind is ErrorKind.RATE_LIMITED else self.max_attempts
         if attempt >= allowed:
             return GiveUp(f"{allowed} attempts were made")

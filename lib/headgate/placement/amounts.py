@@ -21,7 +21,7 @@ _UNITS: Final = {CPU: MILLI, GPU: MILLI, MEMORY: 1}
 
 @dataclass(frozen=True, slots=True)
 class Amounts:
-    """A vector of resources: thousandths of a CPU, a GPU and any named resource, and bytes of memory.
+    """A vector of resources: CPUs, GPUs and named resources in thousandths, memory in bytes.
 
     Attributes:
         units: resource name -> units, sorted by name, without zeros; `CPU`, `GPU` and named ones in thousandths,
@@ -117,18 +117,18 @@ def total(amounts: Iterable[Amounts]) -> Amounts:
 def amounts(
     cpu: float = 0, gpu: float = 0, memory_bytes: int = 0, custom: Mapping[str, float] | None = None
 ) -> Amounts:
-    """Return amounts as people write them: CPUs, GPUs, bytes.
+    """Return amounts given in the usual units: CPUs, GPUs, bytes.
 
     Raises:
-        InvalidPlacementError: one is negative, not finite, or finer than a thousandth; or a GPU amount above 1 is
-            not whole, which Ray does not place.
+        InvalidPlacementError: an amount is negative, not finite, or finer than a thousandth; or a GPU amount above 1
+            is not a whole number, which Ray cannot place.
     """
     written = {CPU: cpu, GPU: gpu, MEMORY: memory_bytes, **(custom or {})}
     return of_units({name: _units(name, number) for name, number in written.items()})
 
 
 def of_ray(resources: Mapping[str, float]) -> Amounts:
-    """Return what Ray tells of a node, without its own bookkeeping entries such as `node:10.0.0.1`."""
+    """Return the resources that Ray reports for a node, without its bookkeeping entries such as `node:10.0.0.1`."""
     return of_units(
         {
             name: int(number) if name == MEMORY else round(number * MILLI)

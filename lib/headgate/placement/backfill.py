@@ -1,4 +1,4 @@
-"""One pass over the queue: rebuilds what is reserved, places what fits, and lets the rest wait behind its shadows."""
+"""One pass over the queue: rebuild reserved groups, place the requests that fit, and cast shadows for the rest."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from headgate.placement.victims import turn_at
 
 @dataclass(slots=True)
 class Backfill:
-    """Looks for places in the order of the line. Owned by the ledger.
+    """Places requests in queue order. Owned by the ledger.
 
-    A pass costs what has changed: a request like one that found no place is not looked at until room, quota or rules
-    have changed, and a request that was told its reasons before is asked first whether there is any hope.
+    A pass costs only as much as has changed: a request of the same kind as one that found no place is skipped until
+    room, quota or rules change, and a request whose reasons are already reported gets a cheap bound check first.
     """
 
     life: Lifecycle
@@ -40,7 +40,7 @@ class Backfill:
     _runners: Runners | None = None
 
     def run(self, now: float) -> None:
-        """Place what can be placed now."""
+        """Place every request that can be placed now."""
         life = self.life
         joined, life.outbox.joined = life.outbox.joined, []
         self._look_anew()
@@ -53,7 +53,7 @@ class Backfill:
             life.outbox.wake_at(self._again_at)
 
     def why(self, request: Occupancy, now: float) -> Why:
-        """Return what holds a request."""
+        """Return what a request is waiting for, or how it stands."""
         if request.stage.has_ended:
             return Why(request.stage, request.note or f"it is {request.stage}")
         if request.stage is Stage.CLEARING:
@@ -66,7 +66,7 @@ class Backfill:
         return self._why_waiting(request, now)
 
     def refusals(self, request: Occupancy, now: float) -> list[NotGiven]:
-        """Return why a waiting request gets none of the free groups of its pool, a reason once."""
+        """Return why a waiting request gets none of the free groups of its pool, one entry per reason."""
         holdings = self.life.holdings
         pool = holdings.pools[request.request.pool]
         found = self._search(request, pool, now).climb()
@@ -96,7 +96,7 @@ class Backfill:
         return Why(request.stage, says, until, ahead, tuple(found))
 
     def _reconsider(self, now: float) -> None:
-        """Let whoever waits for victims take a group that has become free by itself."""
+        """Let each request that waits for victims take a group that has become free without them."""
         holdings = self.life.holdings
         for request in [each for each in holdings.placed_requests() if each.stage is Stage.CLEARING]:
             pool = holdings.pools[request.request.pool]
@@ -105,7 +105,7 @@ class Backfill:
                 self.life.take_instead(request, offer, now)
 
     def _rebuild(self, now: float) -> None:
-        """Have reserved groups made that are not there."""
+        """Create the reserved groups that are missing."""
         holdings = self.life.holdings
         for pool in list(holdings.pools.values()):
             there = {each.reserved for each in holdings.groups_of(pool.name) if each.state is not GroupState.REMOVING}
@@ -125,7 +125,7 @@ class Backfill:
                     self.life.reserve(pool.name, index, shape, nodes, now)
 
     def _everything(self, now: float) -> None:
-        """Look at the reserved groups and at the line from its head."""
+        """Look at the reserved groups, then at the queue from its head."""
         life = self.life
         self._again_at = life.outbox.look_again_at = inf
         life.look_at_statements(now)
@@ -140,12 +140,12 @@ class Backfill:
         self._seen = life.outbox.version
 
     def _go_along(self, now: float) -> None:
-        """Look at the line from its head; again where work was stopped for somebody, since who was passed is next."""
+        """Walk the queue from its head; again after each preemption, since a request that was passed may be next."""
         while self._walk(now):
             pass
 
     def _walk(self, now: float) -> bool:
-        """Look at the line from its head until work is stopped for somebody; return whether it was."""
+        """Walk the queue from its head until a request preempts work; return whether one did."""
         life, stops = self.life, len(self.life.holdings.freed)
         self.shadows = {}
         self._missed, self._missed_beside, self._hopeless = set(), set(), {}
@@ -163,7 +163,7 @@ class Backfill:
         return False
 
     def _newcomers(self, joined: list[str], now: float) -> bool:
-        """Look only at those who joined the line, since nothing got free; return False where that is not enough."""
+        """Look only at requests that just joined, as nothing was freed; return False where a full pass is needed."""
         queue = self.life.queue
         waiting = sorted((each for each in joined if each in queue), key=queue.place_of)
         for shadow in self.shadows.values():
@@ -175,15 +175,15 @@ class Backfill:
             if (number := queue.number_of(request_id)) not in self._missed:
                 self._look_at(request_id, number, now)
             if len(self.life.holdings.freed) > stops:
-                self._go_along(now)  # and nobody who waits for victims is moved to another place yet: they have theirs
+                self._go_along(now)  # without `_reconsider`: requests that wait for victims keep their places for now
                 break
         return self._seen == self.life.outbox.version
 
     def _look_at(self, request_id: str, number: int, now: float) -> bool | None:
-        """Place a request if that can be; cast its shadow otherwise, if it is the first of its pool.
+        """Place a request if possible; otherwise cast its shadow, if it is the first of its pool.
 
         Returns:
-            Whether it was placed; None where it is not to be looked at now.
+            Whether it was placed; None where it is skipped for now.
         """
         request = self.life.holdings.requests[request_id]
         if request.not_before > now:
@@ -217,11 +217,11 @@ class Backfill:
         return False
 
     def _beside(self, request: Occupancy, number: int, now: float) -> tuple[int, tuple[bool, ...]]:
-        """Return what two requests must share for the one to find no place where the other found none, with shadows."""
+        """Return a key: beside shadows, a request finds no place where another one with the same key found none."""
         return number, tuple(shadow.outlasts(request, now) for shadow in self.shadows.values())
 
     def _is_passed(self, request_id: str, number: int, now: float) -> bool:
-        """Tell whether nobody of the kind of a request that waits finds a place in this pass."""
+        """Tell whether no request of the same kind as this waiting one can find a place in this pass."""
         if number in self._missed:
             return True
         request, queue = self.life.holdings.requests[request_id], self.life.queue
@@ -230,7 +230,7 @@ class Backfill:
         )
 
     def _climb(self, request: Occupancy, pool: Pool, outlasts: tuple[bool, ...], now: float) -> Offer | list[Rejected]:
-        """Return a place where nobody is stopped, or why there is none; for requests alike that is found out once."""
+        """Return a place without preemption, or why there is none; computed once for all requests alike."""
         *shape, _, priority, _ = self.life.queue.kind_of(request.request_id)
         key = (*shape, None if by_right(request, pool) else priority, outlasts)
         if key in self._climbed:
@@ -245,7 +245,7 @@ class Backfill:
     def _stop_others(
         self, request: Occupancy, pool: Pool, rejected: list[Rejected], prospect: Prospect | None, now: float
     ) -> tuple[Offer | list[Rejected], bool]:
-        """Return a place that work is stopped for, or why there is none; and whether that is so for this one alone."""
+        """Return a place by preemption, or why there is none; and whether the answer holds for this request alone."""
         name, told = request.request_id, self._told.setdefault(request.request_id, set())
         if prospect is not None and not prospect.stops and (PREEMPT, NOBODY) in told:
             self._later(prospect.until)
@@ -264,7 +264,7 @@ class Backfill:
         return outcome, False
 
     def _tell(self, request: Occupancy, rejected: Sequence[Rejected]) -> None:
-        """Tell each reason once while a request waits."""
+        """Report each reason once while a request waits."""
         told = self._told[request.request_id]
         for each in rejected:
             if each.until is not None:
@@ -276,7 +276,7 @@ class Backfill:
                 )
 
     def _prospect(self, request: Occupancy, pool: Pool, now: float) -> Prospect | None:
-        """Return what a request could have without shadows, budgets of a set, and with the best of victims.
+        """Return an upper bound of what a request could get: no shadows, no budgets of a set, and every victim stopped.
 
         None where even that gives it no place.
         """
@@ -307,11 +307,11 @@ class Backfill:
         return Preemption(life.holdings, request, pool, life.budgets, self._runners, shadows, now, in_turn)
 
     def _is_first(self, request: Occupancy, pool: Pool) -> bool:
-        """Tell whether a request is the one of its pool that has a reservation, or would have it."""
+        """Tell whether a request is the one of its pool that has the reservation, or would get it."""
         return pool.name not in self.shadows or self.shadows[pool.name].request_id == request.request_id
 
     def _look_anew(self) -> None:
-        """Forget what was found out of the book as it was."""
+        """Drop what was derived from an earlier state of the ledger."""
         self._runners = None
         self._climbed.clear()
 
@@ -334,17 +334,17 @@ class Backfill:
 
 
 def _reason(rejected: Rejected) -> str:
-    """Return what a step was refused for, without its examples."""
+    """Return why a step was refused, without the examples."""
     return rejected.says.split(":")[0]
 
 
 EXPLAINED: Final = 20
-"""So many entries a pool are looked up: the first waiting request of each kind."""
+"""Most requests per pool for which refusals are looked up: the first waiting request of each kind."""
 
 
 @dataclass(frozen=True, slots=True)
 class NotGiven:
-    """A request that waits beside free groups of its pool; `says` is why it gets none of these, as in `why`."""
+    """A request that waits although its pool has free groups; `says` is why it gets none of them, as in `why`."""
 
     request_id: str
     group_ids: tuple[str, ...]
@@ -353,9 +353,9 @@ class NotGiven:
 
 @dataclass(frozen=True, slots=True)
 class PoolUsage:
-    """One pool's quota, and what its work holds: by right in reserved groups, in these on loan, and in dynamic ones.
+    """One pool's quota and what its work holds: reserved groups by right, reserved groups on loan, and dynamic groups.
 
-    Free groups are not charged. `not_given` names who waits beside one.
+    Free groups are not charged. `not_given` lists the requests that wait although one is free.
     """
 
     pool: str
@@ -367,12 +367,12 @@ class PoolUsage:
 
     @property
     def in_use(self) -> Amounts:
-        """All that is charged to the pool."""
+        """Everything charged to the pool."""
         return self.reserved + self.lent + self.dynamic
 
 
 def usage(backfill: Backfill, now: float) -> tuple[PoolUsage, ...]:
-    """Return how much of each pool's quota is in use, by what, and who waits beside a free group."""
+    """Return how much of each pool's quota is in use, by what, and which requests wait although a group is free."""
     holdings = backfill.life.holdings
     not_given: dict[str, list[NotGiven]] = {name: [] for name in holdings.pools}
     with_free_groups = {group.pool for group in holdings.free_groups()}

@@ -1,4 +1,4 @@
-"""How much may be stopped in a while: a share of the pool, what each label keeps, and no pair twice."""
+"""Preemption budgets: a share of the pool per interval, a minimum that each label keeps, and no pair twice."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from headgate.placement.rules import PreemptionRules
 from headgate.placement.victims import Refusal
 
 MOST_PAIRS: Final = 10_000
-"""Pairs that are remembered; beyond, the oldest are forgotten before their interval is over."""
+"""Most pairs remembered; beyond that the oldest are forgotten before their interval is over."""
 
 _PARTS: Final = 1_000_000
 
 
 @dataclass(slots=True)
 class Budgets:
-    """What was stopped lately, and whether more may be. Owned by the ledger; lives as long as it.
+    """Records recent preemptions and decides whether more are allowed. Owned by the ledger; lives as long as it.
 
-    Reserved groups on loan are taken back without asking here.
+    Reserved groups on loan are reclaimed without consulting the budgets.
 
     Attributes:
         rules: the limits; may be replaced at any time.
@@ -37,7 +37,7 @@ class Budgets:
     ) -> Refusal | None:
         """Return why these victims of one pool may not be stopped together now, or None if they may.
 
-        `running` is all work of that pool, of which only what runs counts.
+        `running` is all placed work of that pool; only work in the stage RUNNING counts.
         """
         return (
             self._pair_rests(victims, preemptor_id, now)
@@ -60,7 +60,7 @@ class Budgets:
             del self._pairs[next(iter(self._pairs))]
 
     def forget(self, now: float) -> None:
-        """Drop what no limit looks at any longer."""
+        """Drop entries older than the interval of their limit."""
         self._stopped = {name: recent for name in self._stopped if (recent := self._recent(name, now))}
         while self._pairs:
             pair, at = next(iter(self._pairs.items()))
@@ -69,7 +69,7 @@ class Budgets:
             del self._pairs[pair]
 
     def validate(self) -> None:
-        """Check the invariants: everything in order of time, pairs of two, not more than may be remembered."""
+        """Check the invariants: entries in order of time, pairs of two, and no more pairs than the bound."""
         for stopped in self._stopped.values():
             times = [at for at, _ in stopped]
             assert times, "pools without stopped work are forgotten"
@@ -119,7 +119,7 @@ class Budgets:
 
 
 def _label_keeps(pool: Pool, victims: Sequence[Occupancy], running: Iterable[Occupancy]) -> Refusal | None:
-    """Return the label value of which preemption would leave too few."""
+    """Return the refusal for the label value of which preemption would leave too few, or None."""
     if not pool.min_available:
         return None
     stopped = {each.request_id for each in victims}

@@ -1,4 +1,4 @@
-"""Requests, pools and amounts as people write them, in Python, YAML or JSON: checked once, here."""
+"""Validation of requests, pools and amounts as written in Python, YAML or JSON."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def written_amounts(written: object) -> Amounts:
     """Return amounts of `{cpu: 2, gpu: 1, memory: 2 GiB, custom: {licence: 1}}`, or given `Amounts` as they are.
 
     Raises:
-        InvalidPlacementError: a resource is unknown or its number impossible, or nothing is asked for.
+        InvalidPlacementError: a resource is unknown, its amount is invalid, or all amounts are zero.
     """
     if isinstance(written, Amounts):
         found = written
@@ -89,7 +89,7 @@ def _amounts_of(written: Mapping[Any, Any]) -> Amounts:
 
 
 def _read_amounts(written: object) -> Amounts:
-    # Pydantic adds where the value stands to a ValueError, and to nothing else.
+    # Pydantic adds the location of the value to a ValueError, and to no other error.
     try:
         return written_amounts(written)
     except InvalidPlacementError as error:
@@ -97,7 +97,7 @@ def _read_amounts(written: object) -> Amounts:
 
 
 def _written(found: Amounts) -> dict[str, Any]:
-    """Return amounts as `written_amounts` reads them."""
+    """Return amounts in the form that `written_amounts` reads."""
     plain = {
         "cpu": found.get(CPU) / MILLI,
         "gpu": found.get(GPU) / MILLI,
@@ -153,7 +153,7 @@ class _BundlesSpec(_Spec):
         return self
 
     def all_bundles(self) -> tuple[Amounts, ...]:
-        """Return the bundles, however they were written."""
+        """Return the bundles, in whichever form they were written."""
         return self.bundles if self.resources is None else (self.resources,)  # type: ignore[return-value]  # one is given
 
 
@@ -161,7 +161,7 @@ S = TypeVar("S", bound=_Spec)
 
 
 class RequestSpec(_BundlesSpec):
-    """A request as it is written; see `PlacementRequest` for what each means. Without an id it gets one."""
+    """A request as written; see `PlacementRequest` for each field. A request without an id gets one."""
 
     request_id: Name = Field(default_factory=lambda: f"request-{uuid4().hex[:12]}")
     pool: Name
@@ -184,7 +184,7 @@ class RequestSpec(_BundlesSpec):
 
 
 class ShapeSpec(_BundlesSpec):
-    """A reserved group as it is written."""
+    """A reserved group as written."""
 
     strategy: Strategy = "STRICT_PACK"
     node_labels: Mapping[str, str] = Field(default_factory=dict)
@@ -192,7 +192,7 @@ class ShapeSpec(_BundlesSpec):
     @model_validator(mode="before")
     @classmethod
     def _short_form(cls, written: object) -> object:
-        """Take `{cpu: 2}` for `{resources: {cpu: 2}}`."""
+        """Read `{cpu: 2}` as `{resources: {cpu: 2}}`."""
         if isinstance(written, Amounts) or (isinstance(written, Mapping) and set(written) & set(AMOUNT_KEYS)):
             return {"resources": written}
         if isinstance(written, GroupShape):
@@ -205,7 +205,7 @@ class ShapeSpec(_BundlesSpec):
 
 
 class PoolSpec(_Spec):
-    """A pool as it is written; see `Pool` for what each means."""
+    """A pool as written; see `Pool` for each field."""
 
     name: Name
     quota: WrittenAmounts
@@ -241,19 +241,19 @@ class PoolSpec(_Spec):
 
 
 def checked_request(**written: object) -> PlacementRequest:
-    """Return the request that was written.
+    """Return the request with these fields.
 
     Raises:
-        InvalidPlacementError: a field is unknown, missing, or breaks a rule; the message has every one that does.
+        InvalidPlacementError: a field is unknown, missing, or breaks a rule; the message lists all of them.
     """
     return request_spec(written).as_request()
 
 
 def checked_pool(**written: object) -> Pool:
-    """Return the pool that was written.
+    """Return the pool with these fields.
 
     Raises:
-        InvalidPlacementError: a field is unknown, missing, or breaks a rule; the message has every one that does.
+        InvalidPlacementError: a field is unknown, missing, or breaks a rule; the message lists all of them.
     """
     return pool_spec(written).as_pool()
 

@@ -1,10 +1,10 @@
-"""How much longer work is likely to run: as it was told, or as work like it ran before.
+"""How much longer work is likely to run: as its submitter estimated, or as similar work ran before.
 
-What matters for the order of work is not how long it runs on average but how little more it may need: the Gittins
-index (1979), the least over all horizons of the expected run time within a horizon by the chance to end within it.
-For work that was told it is what is left, as long as what work of its kind states holds. Where nothing is known it
-grows with what the work has run, which is least attained service; every run of its kind bends it to what such work
-takes.
+To order work, its mean run time matters less than how little more it may need: the Gittins index (1979), that is the
+minimum, over all horizons, of the expected run time within the horizon divided by the chance to end within it. For work
+with an estimate it is what remains of the estimate, as long as the estimates of its kind hold. If nothing is known it
+grows with the time already run, which is least attained service; every finished run of a kind moves it towards what
+work of that kind takes.
 """
 
 from __future__ import annotations
@@ -20,40 +20,41 @@ BINS: Final = 24
 """Durations are counted by powers of two, from a second to half a year."""
 
 MOST_KINDS: Final = 1_000
-"""Kinds of work that are remembered; beyond, the one that ended least recently is forgotten."""
+"""Most kinds of work remembered; beyond that the one that ended least recently is forgotten."""
 
 _ENOUGH: Final = 256.0
-"""With so many counted runs of a kind, all of its counts are halved: what such work took long ago matters less."""
+"""Beyond this many counted runs of a kind, all of its counts are halved, so that old runs weigh less."""
 
 _PRIOR: Final = tuple(0.5 * 0.75**each for each in range(BINS))
-"""Two runs that are taken for granted of every kind: a quarter of what has run for a time ends before it has run twice
-that. So heavy a tail is what work is taken to have until its runs say otherwise."""
+"""The prior: two assumed runs of every kind, by which a quarter of the work that has run for a time ends before twice
+that time. Work is assumed to have this heavy a tail until its own runs say otherwise."""
 
 _GRACE_S: Final = 30.0
-"""So much longer than twice what it stated work may take before that counts against it: it has to start."""
+"""How much longer than twice its estimate work may take before that counts against it: starting takes time, too."""
 
 _MOST_FALSE: Final = 0.25
-"""So large a share of the statements of a kind may fall short, beside one more that is taken for granted."""
+"""Share of a kind's estimates that may be too short; one accurate estimate is assumed on top."""
 
 _DISTRUST: Final = 2.0
-"""Beyond that, statements count so many times as they fell short: what a lie gains until it is seen is lost after."""
+"""Beyond that share, estimates are multiplied by this and by how far they fell short: what understating gains until it
+is noticed is lost afterwards."""
 
 _STATED: Final = "|stated"
-"""Ends the name of a kind under which runs are counted by how many times as long as stated they took."""
+"""Suffix of a kind's name under which runs are counted by how many times their estimate they took."""
 
 
 def level(seconds: float) -> int:
-    """Return the power of two that a duration belongs to, as a bin."""
+    """Return the bin of a duration: its power of two."""
     return min(BINS - 1, max(0, frexp(seconds)[1] - 1))
 
 
 def ran_s(request: Occupancy, now: float) -> float:
-    """Return how long work has run in all, its current start included."""
+    """Return how long work has run in total, including its current start."""
     return request.served_s + (0.0 if request.started_at is None else max(0.0, now - request.started_at))
 
 
 def kind_of_work(request: Occupancy) -> str:
-    """Return what runs are counted by: pool and labels; without labels the driver."""
+    """Return the key by which runs are counted: pool and labels, or pool and driver if there are no labels."""
     wanted = request.request
     labels = ",".join(f"{key}={value}" for key, value in sorted(wanted.labels.items()))
     return f"{wanted.pool}|{labels or '|' + request.holder}"
@@ -64,25 +65,26 @@ class Durations:
     """Counted runs by kind of work. Owned by the ledger, journalled kind by kind.
 
     Attributes:
-        counts: kind -> how many runs ended in each bin, latest kind last; beside it how far its statements were off.
+        counts: kind -> how many runs ended in each bin, latest kind last; under a second name how far its estimates
+            were off.
     """
 
     counts: OrderedDict[str, list[float]] = field(default_factory=OrderedDict)
     _left: dict[str, dict[int, float]] = field(default_factory=dict)
 
     def learn(self, request: Occupancy, took_s: float) -> list[str]:
-        """Count a run that ended by itself; return the kinds that have changed, one that was forgotten for it too."""
+        """Count a run that ended by itself; return the kinds that changed, including one that was forgotten for it."""
         changed = self._count(kind_of_work(request), level(took_s))
         if request.request.estimated_duration_s > 0 and not request.outran:
             changed += self._count(kind_of_work(request) + _STATED, 0)
         return changed
 
     def has_outrun(self, running: Occupancy, now: float) -> bool:
-        """Tell whether running work has taken twice as long as was counted for what it stated."""
+        """Tell whether running work has outrun its estimate again: taken twice as long as was last counted for it."""
         return ran_s(running, now) >= _outruns_at_s(running)
 
     def outrun(self, running: Occupancy) -> list[str]:
-        """Count that running work takes twice as long as was counted before; return the kinds that have changed."""
+        """Count that running work takes twice as long as was last counted; return the kinds that changed."""
         kind = kind_of_work(running) + _STATED
         if running.outran and kind in self.counts:
             self.counts[kind][running.outran] = max(0.0, self.counts[kind][running.outran] - 1.0)
@@ -90,7 +92,7 @@ class Durations:
         return self._count(kind, running.outran)
 
     def times_told(self, kind: str) -> float:
-        """Return how many times as long as stated work of a kind is taken to run; never less than once."""
+        """Return the factor by which estimates of a kind are multiplied; at least 1."""
         counts = self.counts.get(kind + _STATED)
         if counts is None or not any(counts[1:]):
             return 1.0
@@ -115,22 +117,22 @@ class Durations:
         return changed
 
     def left_s(self, request: Occupancy, now: float) -> float:
-        """Return how much longer work is likely to run: less where it may end soon."""
+        """Return how much longer work is likely to run, in seconds: an index, small where it may end soon."""
         served_s = ran_s(request, now)
         told_s = request.request.estimated_duration_s
         if told_s > 0:
             told_s *= self.times_told(kind_of_work(request))
-            return max(1.0, told_s - served_s, served_s - told_s)  # overdue work as long as it is overdue
+            return max(1.0, told_s - served_s, served_s - told_s)  # overdue work: as long again as it is overdue
         kind = kind_of_work(request) if self.counts else ""
         if kind not in self.counts:
-            kind = ""  # all that nothing is known of shares one answer, however many kinds are asked about
+            kind = ""  # all unknown kinds share one cache entry, so that asking about them costs no memory
         known, begin = self._left.setdefault(kind, {}), level(served_s)
         if begin not in known:
             known[begin] = _index(self.counts.get(kind), begin)
         return known[begin]
 
     def changes_at(self, running: Occupancy, now: float) -> float:
-        """Return when running work will be likely to run much longer than it is now; infinite where that is never."""
+        """Return when `left_s` of running work will next change much, in monotonic seconds; infinite for never."""
         if running.started_at is None:
             return inf
         served_s = ran_s(running, now)
@@ -142,7 +144,7 @@ class Durations:
         return now + 2.0 ** (level(served_s) + 1) - served_s
 
     def validate(self) -> None:
-        """Assert that what is remembered is bounded."""
+        """Assert that the memory is bounded."""
         assert len(self.counts) <= MOST_KINDS, "kinds are forgotten"
         assert self._left.keys() <= {"", *self.counts}, "what is worked out is of kinds that are remembered"
         for counts in self.counts.values():
@@ -151,13 +153,13 @@ class Durations:
 
 
 def _outruns_at_s(request: Occupancy) -> float:
-    """Return after how long a run it is known to take twice as long again; infinite where it stated nothing."""
+    """Return the run time at which work has outrun its estimate once more; infinite if it has none."""
     told_s = request.request.estimated_duration_s
     return 2.0 ** (request.outran + 1) * told_s + _GRACE_S if told_s > 0 and request.outran < BINS - 1 else inf
 
 
 def _index(counts: list[float] | None, begin: int) -> float:
-    """Return the Gittins index of work that has run into a bin."""
+    """Return the Gittins index of work whose run time so far lies in bin `begin`."""
     weights = [prior + each for prior, each in zip(_PRIOR, counts or [0.0] * BINS, strict=True)]
     begins_s = 2.0**begin if begin else 0.0
     alive = sum(weights[begin:])

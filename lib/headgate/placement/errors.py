@@ -1,4 +1,4 @@
-"""What can be wrong with placement: each with a code, a sentence and the next step."""
+"""Errors of placement, each with a code, a sentence and the next step."""
 
 from __future__ import annotations
 

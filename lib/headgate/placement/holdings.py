@@ -1,8 +1,8 @@
-"""What the ledger knows: room on nodes, what pools hold, and where the bundles of a group can lie.
+"""The ledger's state: room on nodes, what pools hold, and on which nodes the bundles of a group fit.
 
-Bundles are packed greedily, whole vectors at once: largest first, each to the node that it leaves the least room on.
-For bundles of one size, which gangs have, this finds a place whenever there is one under STRICT_PACK, STRICT_SPREAD and
-SPREAD, and under PACK as well; for mixed sizes it may miss a packing that an exhaustive search finds.
+Bundles are packed greedily, by all resources at once: largest first, each onto the node that it leaves the least room
+on. For bundles of one size, as in most gangs, this finds a place whenever there is one, under every strategy; for mixed
+sizes it may miss a packing that an exhaustive search would find.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from headgate.placement.pool import Group, GroupShape, GroupState, NodeView, Poo
 from headgate.placement.request import Occupancy, Stage
 
 Room = dict[str, dict[str, int]]
-"""Node id -> resource -> units that are free; may be negative where more is promised than there is."""
+"""Node id -> resource -> free units; negative where more is promised than the node has."""
 
 _ONE_NODE: Final = frozenset({"STRICT_PACK", "PACK"})
 
@@ -35,30 +35,30 @@ def give(room: dict[str, int], amounts: Amounts) -> None:
 
 
 def occupy(room: Room, group: Group) -> None:
-    """Take what a group holds from the room of its nodes, those that are gone left out."""
+    """Take what a group holds from the room of its nodes, ignoring nodes that are gone."""
     for node, bundle in zip(group.nodes, group.shape.bundles, strict=False):
         if node in room:
             take(room[node], bundle)
 
 
 def vacate(room: Room, group: Group) -> None:
-    """Give what a group holds back to the room of its nodes, those that are gone left out."""
+    """Give what a group holds back to the room of its nodes, ignoring nodes that are gone."""
     for node, bundle in zip(group.nodes, group.shape.bundles, strict=False):
         if (free := room.get(node)) is not None:
-            for name, units in bundle.units:  # as `give` does: shadows vacate all that runs
+            for name, units in bundle.units:  # inlined `give`: a shadow vacates all running work
                 free[name] = free.get(name, 0) + units
 
 
 def fits(room: Mapping[str, int], amounts: Amounts) -> bool:
     """Tell whether amounts can be taken from the room of one node."""
-    for name, units in amounts.units:  # noqa: SIM110 - asked hundreds of times a decision; a generator doubles it
+    for name, units in amounts.units:  # noqa: SIM110 - called hundreds of times per decision; `all()` doubles the time
         if units > room.get(name, 0):
             return False
     return True
 
 
 def place(shape: GroupShape, room: Room, nodes: Mapping[str, NodeView]) -> tuple[str, ...] | None:
-    """Return the node of each bundle, or None where the shape does not fit. Changes nothing."""
+    """Return the node of each bundle, or None if the shape does not fit. Changes nothing."""
     allowed = _allowed(shape, room, nodes)
     if len(shape.bundles) == 1:
         best = _tightest(allowed, room, shape.bundles[0], nodes)
@@ -119,7 +119,7 @@ def _weight(bundle: Amounts) -> tuple[int, ...]:
 
 
 def _slack(node: NodeView, room: Mapping[str, int], bundle: Amounts) -> float:
-    """Return how much of the node stays free after the bundle, as the mean share of its resources."""
+    """Return how much of a node stays free with the bundle on it, as the mean share of its resources."""
     total, wanted, slack = node.total.units, bundle.units, 0.0
     for name, units in total:
         free = room.get(name, 0)
@@ -133,11 +133,11 @@ def _slack(node: NodeView, room: Mapping[str, int], bundle: Amounts) -> float:
 def _tightest(
     among: Iterable[str], room: Room, bundle: Amounts, nodes: Mapping[str, NodeView], *, roomiest: bool = False
 ) -> str | None:
-    """Return the node that a bundle leaves the least room on, or the most."""
+    """Return the node that a bundle leaves the least room on, or the most with `roomiest`; None if it fits on none."""
     sign, best = -1 if roomiest else 1, (inf, "")
     for node in among:
         free = room[node]
-        for name, units in bundle.units:  # as `fits` does: asked of every node, many times a decision
+        for name, units in bundle.units:  # inlined `fits`: checked for every node, many times per decision
             if units > free.get(name, 0):
                 break
         else:
@@ -146,7 +146,7 @@ def _tightest(
 
 
 def covers(group: GroupShape, nodes: tuple[str, ...], wanted: GroupShape, views: Mapping[str, NodeView]) -> bool:
-    """Tell whether a group that lies on `nodes` can carry `wanted`, each bundle in the bundle of its rank."""
+    """Tell whether a group on `nodes` can hold `wanted`, each bundle inside the group's bundle of the same rank."""
     if len(group.bundles) != len(wanted.bundles):
         return False
     if not all(small.fits(large) for small, large in zip(wanted.bundles, group.bundles, strict=True)):
@@ -167,17 +167,17 @@ class Holdings:
     """Nodes, pools, groups and requests with their sums. Changed only through its methods; owned by the ledger.
 
     Attributes:
-        nodes: node id -> what it has; living ones only.
+        nodes: node id -> what it has; living nodes only.
         pools: name -> pool.
-        groups: group id -> group that exists or is being made.
-        requests: request id -> request, ended ones included until they are forgotten.
-        room: node id -> units that are free, or will be once every group that is leaving has left.
+        groups: group id -> group that exists or is being created.
+        requests: request id -> request, including ended ones until they are forgotten.
+        room: node id -> units that are free, or will be once every leaving group is gone.
         leaving: groups that are being removed, or will be as soon as their occupant is gone.
-        held: pool -> what its placed requests hold, promises included.
+        held: pool -> what its placed requests hold, including promised groups.
         placed: pool -> request ids that hold a group or are promised one.
-        freed: request ids that are being stopped for others: their pool is charged for them no more.
-        possible: kinds of request that an empty cluster of these nodes carries.
-        cluster: what all nodes have together.
+        freed: request ids that are being stopped for others: their pool is no longer charged for them.
+        possible: kinds of request that fit on these nodes when empty.
+        cluster: total resources of all nodes.
     """
 
     nodes: dict[str, NodeView] = field(default_factory=dict)
@@ -193,7 +193,7 @@ class Holdings:
     cluster: Amounts = NOTHING
 
     def see(self, nodes: Iterable[NodeView]) -> None:
-        """Take over the whole list of living nodes."""
+        """Replace the list of living nodes."""
         self.nodes = {node.node_id: node for node in nodes}
         self.cluster = total(node.total for node in self.nodes.values())
         self.possible.clear()
@@ -208,7 +208,7 @@ class Holdings:
         occupy(self.room, group)
 
     def move_group(self, group: Group, nodes: tuple[str, ...]) -> None:
-        """Count a group on the nodes where it really lies."""
+        """Count a group on the nodes where Ray has actually placed it."""
         leaving = group.group_id in self.leaving
         if not leaving:
             vacate(self.room, group)
@@ -217,13 +217,13 @@ class Holdings:
             occupy(self.room, group)
 
     def leave(self, group: Group) -> None:
-        """Count the room of a group as free: it goes as soon as it can."""
+        """Count the room of a group as free: it will be removed as soon as possible."""
         if group.group_id not in self.leaving:
             self.leaving.add(group.group_id)
             vacate(self.room, group)
 
     def in_the_way(self, nodes: Iterable[str]) -> set[str]:
-        """Return the leaving groups that must be gone before what is promised on these nodes has room."""
+        """Return the leaving groups that must be gone before there is room for what is promised on these nodes."""
         found: set[str] = set()
         for node in set(nodes):
             there = [group for group_id in self.leaving if node in (group := self.groups[group_id]).nodes]
@@ -245,21 +245,21 @@ class Holdings:
             vacate(self.room, group)
 
     def hold(self, request: Occupancy, group: Group) -> None:
-        """Promise a group to a request and charge its pool with the whole group."""
+        """Promise a group to a request and charge its pool for the whole group."""
         pool = request.request.pool
         request.group_id = group.group_id
         self.held[pool] = self.held.get(pool, NOTHING) + group.size
         self.placed.setdefault(pool, set()).add(request.request_id)
 
     def free_quota(self, request: Occupancy) -> None:
-        """Charge a pool no more for work that is being stopped for others: they are charged in its place."""
+        """Stop charging a pool for work that is being stopped for others: they are charged in its place."""
         if request.request_id not in self.freed:
             self.freed.add(request.request_id)
             pool = request.request.pool
             self.held[pool] = self.held[pool] - self.groups[request.group_id].size
 
     def let_go(self, request: Occupancy) -> None:
-        """Take the charge of a request's group back."""
+        """Stop charging the pool for a request's group."""
         pool = request.request.pool
         self.free_quota(request)
         self.freed.discard(request.request_id)
@@ -267,7 +267,7 @@ class Holdings:
         request.group_id = ""
 
     def quota_left(self, pool: Pool) -> Amounts:
-        """Return what the pool's work may still take; negative where victims have not gone yet."""
+        """Return what the pool's work may still take; negative while victims are not gone yet."""
         return pool.quota - self.held.get(pool.name, NOTHING)
 
     def within_quota(self, pool: Pool, size: Amounts, freed: Amounts = NOTHING) -> bool:
@@ -279,31 +279,31 @@ class Holdings:
         return (group for group in self.groups.values() if group.pool == pool)
 
     def free_groups(self) -> list[Group]:
-        """Return the groups that nobody holds or waits for."""
+        """Return the groups that no request holds or waits for."""
         return [group for group in self.groups.values() if group.state is GroupState.FREE]
 
     def idle_groups(self) -> list[Group]:
-        """Return the free dynamic groups, which may be removed at any time; those that are idle longest first."""
+        """Return the free dynamic groups, which may be removed at any time; the longest idle first."""
         return sorted((each for each in self.free_groups() if each.reserved is None), key=lambda each: each.since)
 
     def may_go(self, group: Group) -> bool:
-        """Tell whether a group would leave room when nobody held it: a dynamic one that is not leaving already."""
+        """Tell whether a group may be removed for room once it is free: it is dynamic and not already leaving."""
         return group.reserved is None and group.group_id not in self.leaving
 
     def room_without(self, groups: Iterable[Group]) -> Room:
-        """Return the room that there would be without these groups, as far as they may go."""
+        """Return the room that there would be without these groups; groups that may not be removed stay."""
         room: Room = {node: dict(units) for node, units in self.room.items()}
         for group in groups:
             self.count_out(group, room)
         return room
 
     def count_out(self, group: Group, room: Room) -> None:
-        """Give what a group holds back to `room`, if it may go."""
+        """Give what a group holds back to `room`, if the group may be removed."""
         if group.reserved is None and group.group_id not in self.leaving:
             vacate(room, group)
 
     def dynamic_count(self, pool: str) -> int:
-        """Return how many dynamic groups a pool has, those that are leaving left out."""
+        """Return how many dynamic groups a pool has, not counting those that are leaving."""
         return sum(self.may_go(group) for group in self.groups_of(pool))
 
     def placed_requests(self) -> Iterator[Occupancy]:
@@ -311,7 +311,7 @@ class Holdings:
         return (self.requests[request_id] for ids in self.placed.values() for request_id in ids)
 
     def validate(self) -> None:
-        """Assert that the sums agree with what they are sums of."""
+        """Assert that the sums agree with their parts."""
         room: Room = {node_id: dict(node.usable.units) for node_id, node in self.nodes.items()}
         assert self.leaving <= self.groups.keys(), "a group that is gone is leaving"
         for group in self.groups.values():

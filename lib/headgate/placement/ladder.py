@@ -1,4 +1,4 @@
-"""The steps that place a request without stopping anybody, in order; each that cannot says why."""
+"""The steps, in order, that place a request without preemption; a step that fails says why."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ EVICT = "new_group_in_place_of_idle"
 LOAN = "reserved_group_on_loan"
 
 _SNUG = 1.5
-"""An idle group up to so many times as large is taken before a new one is made: a warm start is worth that waste.
+"""An idle group up to this many times as large is taken before a new one is created: a warm start is worth the waste.
 
-Only one of the same size is while others wait, who could use what is wasted."""
+While other requests wait, which could use the waste, only an idle group of the same size is taken."""
 
 
 def shape_of(occupancy: Occupancy) -> GroupShape:
-    """Return the group that a request would have made for itself."""
+    """Return the shape of the group that would be created for a request."""
     request = occupancy.request
     return GroupShape(request.bundles, request.strategy, request.node_labels)
 
 
 def by_right(occupancy: Occupancy, pool: Pool) -> bool:
-    """Tell whether a request may use the reserved groups of its pool by right."""
+    """Tell whether a request's priority entitles it to the reserved groups of its pool."""
     return occupancy.request.priority >= pool.reserved_from_priority
 
 
 def footprint(holdings: Holdings, waiting: Occupancy, offer: Offer) -> tuple[Amounts, dict[str, Amounts]]:
-    """Return the size of an offer's group, and what it takes from each node: a reserved group nothing that is free."""
+    """Return the size of an offer's group, and what it takes from each node (nothing for a reserved group)."""
     if not offer.group_id:
         shape = shape_of(waiting)
         return shape.size, amounts_by_node(shape, offer.nodes)
@@ -48,7 +48,7 @@ def footprint(holdings: Holdings, waiting: Occupancy, offer: Offer) -> tuple[Amo
 
 @dataclass(slots=True)
 class Search:
-    """One look for a place: the book as it is, the request, and the shadows it must go around. Changes nothing."""
+    """One search for a place, given the holdings, the request, and the shadows it must respect. Changes nothing."""
 
     holdings: Holdings
     waiting: Occupancy
@@ -59,7 +59,7 @@ class Search:
     _nodes: tuple[str, ...] | None = None
 
     def climb(self) -> Offer | list[Rejected]:
-        """Return the first place that a step finds, or why none did."""
+        """Return the first place that a step finds, or why each step failed."""
         rejected: list[Rejected] = []
         idle = self._idle()
         for step in (self._reserved, self._snug, self._make, self._evict, self._wide, self._loan):
@@ -70,9 +70,9 @@ class Search:
         return rejected
 
     def at_once(self) -> Offer | None:
-        """Return a place that needs nobody gone: a free group, or room for a new one."""
+        """Return a place that is available now: a free group, or room for a new one."""
         idle = self._idle()
-        # Where something has yet to leave, the room for a new one may be what it leaves.
+        # While a group is leaving, `room` already counts what it will free, so a new group might have to wait for it.
         steps = (self._reserved, self._snug) if self.holdings.leaving else (self._reserved, self._snug, self._make)
         return next((found for step in steps if isinstance(found := step(idle), Offer)), None)
 
@@ -104,7 +104,7 @@ class Search:
         return self._take(LOAN, [group for group in idle if group.reserved is not None], on_loan=True)
 
     def _take(self, step: str, groups: list[Group], *, on_loan: bool = False) -> Offer | Rejected:
-        """Return the tightest of these groups that the quota and the shadows leave to this request."""
+        """Return the tightest of these groups that quota and shadows allow."""
         outcome: Offer | Rejected = Rejected(step, "no idle group is large enough")
         for group in sorted(groups, key=lambda each: (self._waste(each), each.group_id)):
             outcome = self._allowed(Offer(step, group_id=group.group_id, on_loan=on_loan))
@@ -133,7 +133,7 @@ class Search:
         return self._allowed(Offer(EVICT, nodes=found[0], evict=found[1]))
 
     def _allowed(self, offer: Offer) -> Offer | Rejected:
-        """Return the offer, or how it goes beyond the quota or into a shadow."""
+        """Return the offer, or why it exceeds the quota or would delay a request with a shadow."""
         size, taken = footprint(self.holdings, self.waiting, offer)
         if not self.holdings.within_quota(self.pool, size):
             left = self.holdings.quota_left(self.pool).clipped()
@@ -144,7 +144,7 @@ class Search:
         return offer
 
     def _waste(self, group: Group) -> float:
-        """Return how many times as large as needed a group is, by its dominant resource."""
+        """Return how many times larger than needed a group is, by its dominant resource."""
         share = self.waiting.request.size.share_of(group.size)
         return 1 / share if share else float("inf")
 
@@ -152,7 +152,7 @@ class Search:
 def make_room(
     holdings: Holdings, pool: Pool, shape: GroupShape, removable: Sequence[Group]
 ) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
-    """Return nodes for a new group of a pool and the fewest of `removable`, first ones first, that must go for it."""
+    """Return nodes for a new group, and the groups of `removable` to remove for it, in order and none superfluous."""
     room: Room = holdings.room
     count = 0 if pool.max_dynamic is None else holdings.dynamic_count(pool.name)
 
@@ -173,7 +173,7 @@ def make_room(
         nodes = found()
     if nodes is None:
         return None
-    for group in list(removed[:-1]):  # fill back: what was removed in vain stays
+    for group in list(removed[:-1]):  # keep each group whose removal turns out not to be needed
         occupy(room, group)
         count += group.pool == pool.name
         again = found()
@@ -187,7 +187,7 @@ def make_room(
 
 
 def _could_do(holdings: Holdings, pool: Pool, shape: GroupShape, removable: Sequence[Group], count: int) -> bool:
-    """Tell whether a shape has a place at all once everything removable is gone."""
+    """Tell whether a shape fits at all once everything removable is gone."""
     if not removable:
         return False
     left = count - sum(group.pool == pool.name for group in removable)
@@ -197,10 +197,10 @@ def _could_do(holdings: Holdings, pool: Pool, shape: GroupShape, removable: Sequ
 
 
 def must_fit(holdings: Holdings, pool: Pool, request: PlacementRequest) -> None:
-    """Refuse what would wait for ever. A cluster without nodes is one that is not seen yet.
+    """Refuse a request that would wait for ever. A cluster without nodes counts as not seen yet.
 
     Raises:
-        CannotFitError: no node, or not the pool's quota, could ever carry it.
+        CannotFitError: it is larger than the pool's quota, or than the nodes could ever hold.
     """
     if not request.size.fits(pool.quota):
         raise CannotFitError(
@@ -241,7 +241,7 @@ def _empty(holdings: Holdings) -> Room:
 
 
 def _may_use(waiting: Occupancy, pool: Pool, group: Group, holdings: Holdings) -> bool:
-    """Tell whether a reserved group could carry a request, by right or on loan."""
+    """Tell whether a reserved group could hold a request, by right or on loan."""
     if group.pool != pool.name or not covers(group.shape, group.nodes, shape_of(waiting), holdings.nodes):
         return False
     on_loan = pool.lend_reserved and waiting.request.preemptible

@@ -1,4 +1,4 @@
-"""The placement ledger: who gets which group next. Events in, commands out; `now` is given, nothing is awaited."""
+"""The placement ledger: decides which request gets which group. Reports in, commands out; no clock, nothing awaited."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from headgate.placement.rules import PreemptionRules
 
 
 class PlacementLedger(Lifecycle):
-    """Decides which request gets which placement group, and what must be stopped or made for it.
+    """Decides which request gets which placement group, and what must be stopped or created for it.
 
-    Owned by one service that calls it from one thread. After any call `decide` returns what is to be done in the
-    cluster; what comes of it is reported by the methods of `Lifecycle`.
+    Owned by one service that calls it from one thread. After any call `decide` returns the commands for the cluster;
+    their results are reported through the methods of `Lifecycle`.
 
-    Invariants (`validate`): room and quota agree with the groups and requests they are sums of; a group has one holder
-    and at most one heir; a group is FREE only when nobody holds it; whoever is CLEARING waits for something that goes.
+    Invariants (`validate`): room and quota equal the sums over groups and requests; a group has at most one holder and
+    at most one heir; a FREE group has no holder; a CLEARING request waits for a victim or a group that is leaving.
 
     Attributes:
         pools: name -> open pool.
         groups: group id -> group that exists or is being made.
         requests: request id -> request; ended ones until they are forgotten.
-        holders: driver -> when it is taken for lost.
+        holders: driver -> when it counts as lost.
     """
 
     def __init__(self, settings: LedgerSettings, rules: PreemptionRules, *, generation: int = 1) -> None:
@@ -46,7 +46,7 @@ class PlacementLedger(Lifecycle):
     # The cluster and its pools
 
     def see_nodes(self, nodes: Sequence[NodeView], now: float) -> None:
-        """Take over the whole list of living nodes; a group with a node that is missing is broken."""
+        """Replace the list of living nodes; a group with a missing node becomes broken."""
         if self.holdings.nodes == {node.node_id: node for node in nodes}:
             return
         self.holdings.see(nodes)
@@ -56,7 +56,7 @@ class PlacementLedger(Lifecycle):
                 self.look_for_nodes(group, now)
 
     def open_pool(self, pool: Pool, now: float) -> PoolOpened:
-        """Open a pool; one that is open in the same form is left alone, in another form it stays as it is."""
+        """Open a pool; one that is already open stays as it is, and the answer says where it differs."""
         del now
         known = self.holdings.pools.get(pool.name)
         if known is None:
@@ -66,7 +66,7 @@ class PlacementLedger(Lifecycle):
         return PoolOpened(known, differences)
 
     def change_pool(self, pool: Pool, now: float) -> None:
-        """Give an open pool another form. Running work stays; reserved groups that are wanted no more go when free.
+        """Change an open pool. Running work stays; reserved groups that it no longer has are removed once free.
 
         Raises:
             UnknownPoolError: it is not open.
@@ -78,7 +78,7 @@ class PlacementLedger(Lifecycle):
                 self._retire(group, now)
 
     def close_pool(self, name: str, now: float) -> None:
-        """Withdraw the work of a pool and remove its groups; the pool is gone when the last one is."""
+        """Withdraw the work of a pool and remove its groups; the pool is gone once the last group is."""
         pool = self._pool(name)
         self._set_pool(replace(pool, reserved=(), max_dynamic=0, lend_reserved=False), "closed")
         for request in list(self.holdings.requests.values()):
@@ -89,7 +89,7 @@ class PlacementLedger(Lifecycle):
         self.closing.add(name)
 
     def remove_group(self, group_id: str, now: float) -> bool:
-        """Have a dynamic group removed as soon as nobody holds it; return whether there is such a group."""
+        """Remove a dynamic group as soon as nothing holds it; return whether there is such a group."""
         group = self.holdings.groups.get(group_id)
         if group is None or group.reserved is not None:
             return False
@@ -97,7 +97,7 @@ class PlacementLedger(Lifecycle):
         return True
 
     def set_rules(self, rules: PreemptionRules) -> None:
-        """Put other rules of preemption in force, for what is decided from now on."""
+        """Apply other preemption rules to all decisions from now on."""
         self.budgets.rules = rules
         self.queue.sort((self.holdings.requests[each] for each, _ in list(self.queue.walk())), rules)
         self.outbox.changed()
@@ -105,11 +105,11 @@ class PlacementLedger(Lifecycle):
     # Demand
 
     def submit(self, request: PlacementRequest, holder: str, now: float) -> bool:
-        """Let a request stand in line; return whether it is new. The same id again is the same request.
+        """Queue a request; return whether it is new. The same id again is the same request.
 
         Raises:
             UnknownPoolError: its pool is not open.
-            CannotFitError: no node, or not its pool's quota, could ever carry it.
+            CannotFitError: it is larger than the pool's quota, or than the nodes could ever hold.
         """
         if request.request_id in self.holdings.requests:
             return False
@@ -122,7 +122,7 @@ class PlacementLedger(Lifecycle):
         return True
 
     def complete(self, request_id: str, lease_id: str, epoch: int, now: float) -> ReleaseOutcome:
-        """Take back what a request holds: its work is stopped if it still runs, and its group is free again."""
+        """Take back what a request holds: stop its work if it still runs, and free its group."""
         request = self.holdings.requests.get(request_id)
         if request is None:
             return ReleaseOutcome.UNKNOWN
@@ -131,7 +131,7 @@ class PlacementLedger(Lifecycle):
         if request.stage.has_ended or request.stop_reason == "completed":
             return ReleaseOutcome.DUPLICATE
         if request.stage is Stage.STOPPING:
-            request.stop_reason = "completed"  # it gave back what was being taken from it: nothing is left to run again
+            request.stop_reason = "completed"  # it was being preempted; now it must not be requeued
             self.outbox.touch(request)
         elif request.stage in {Stage.RUNNING, Stage.PLACING} and request.begun:
             self.stop(request, "completed", now)
@@ -149,12 +149,12 @@ class PlacementLedger(Lifecycle):
         return True
 
     def renew(self, holder: str, now: float) -> None:
-        """Remember that a driver lives."""
+        """Record that a driver is alive."""
         self.holders[holder] = now + self.settings.driver_lease_s
         self.outbox.wake_at(self.holders[holder])
 
     def hand_over(self, request_id: str, holder: str, now: float) -> None:
-        """Make a request another driver's, whose life keeps it alive from now on."""
+        """Give a request to another driver, whose heartbeats keep it alive from now on."""
         request = self.holdings.requests.get(request_id)
         if request is not None and request.holder != holder:
             request.holder = holder
@@ -171,19 +171,19 @@ class PlacementLedger(Lifecycle):
     # Decisions
 
     def decide(self, now: float) -> list[Command]:
-        """Return everything that is to be done in the cluster as things stand."""
+        """Return the commands that the cluster has to carry out now."""
         self._end_drivers(now)
         self._tidy(now)
         self._backfill.run(now)
         return self.outbox.take_commands(now)
 
     def why(self, request_id: str, now: float) -> Why | None:
-        """Return what holds a request, or None if it is not known."""
+        """Return what a request is waiting for, or None if it is not known."""
         request = self.holdings.requests.get(request_id)
         return None if request is None else self._backfill.why(request, now)
 
     def usage(self, now: float) -> tuple[PoolUsage, ...]:
-        """Return how much of each pool's quota is in use, by what, and who waits beside a free group."""
+        """Return how much of each pool's quota is in use, by what, and which requests wait although a group is free."""
         return usage(self._backfill, now)
 
     def validate(self) -> None:
@@ -212,7 +212,7 @@ class PlacementLedger(Lifecycle):
             for victim in request.victims:
                 assert self.requests[victim].stage is Stage.STOPPING, f"{victim} is not being stopped"
 
-    # What a journal says
+    # Restoring from a journal
 
     @classmethod
     def restore(
@@ -227,12 +227,11 @@ class PlacementLedger(Lifecycle):
         durations: Mapping[str, list[float]] = MappingProxyType({}),
         now: float,
     ) -> PlacementLedger:
-        """Return a ledger of journalled pools, groups, requests and durations.
+        """Return a ledger restored from journalled pools, groups, requests and durations.
 
-        What was being prepared is prepared anew: requests that waited for room stand in line again, and groups that
-        were being made are forgotten (whoever restores removes what Ray has of them). Running work is taken to run,
-        until `work_lost` tells otherwise; groups that were being removed, and work that was being stopped, are asked
-        for again.
+        Unfinished preparations start over: requests that waited for room are queued again, and groups that were being
+        created are forgotten (the caller removes what Ray has of them). Running work counts as running until
+        `work_lost` reports otherwise; commands to remove groups and to stop work are issued again.
         """
         ledger = cls(settings, rules, generation=generation)
         ledger.durations.counts.update(durations)
@@ -267,7 +266,7 @@ class PlacementLedger(Lifecycle):
         self.enqueue(request, now, "restored")
 
     def _restore_groups(self, now: float) -> None:
-        """Go on with what was to go: pools that were being closed, and groups that are wanted no more."""
+        """Resume removals: pools that were being closed, and groups that are no longer wanted."""
         for group in self.holdings.groups.values():
             if group.state is GroupState.REMOVING:
                 self.holdings.leave(group)
@@ -275,7 +274,7 @@ class PlacementLedger(Lifecycle):
             elif group.holder is None and group.state is not GroupState.FREE:
                 group.state = GroupState.FREE
                 self.touch_group(group, now)
-        # The form that `close_pool` leaves: nothing can run in it, and nobody gives a pool this form otherwise.
+        # `close_pool` leaves pools in this form, in which nothing can run; no other pool has it.
         self.closing |= {
             pool.name
             for pool in self.pools.values()
@@ -285,10 +284,10 @@ class PlacementLedger(Lifecycle):
             if group.state is not GroupState.REMOVING and not self._is_wanted(group):
                 self._retire(group, now)
 
-    # What time brings about
+    # Timeouts
 
     def _end_drivers(self, now: float) -> None:
-        """Stop the work of drivers that were not heard of, or let it go on, as the settings say."""
+        """Stop the work of drivers whose heartbeats have stopped, or keep it, as the settings say."""
         for holder in [name for name, deadline in self.holders.items() if deadline <= now]:
             del self.holders[holder]
             theirs = [each for each in self.requests.values() if each.holder == holder and not each.stage.has_ended]
@@ -299,7 +298,7 @@ class PlacementLedger(Lifecycle):
                 self.withdraw(request.request_id, now, "its driver died")
 
     def _tidy(self, now: float) -> None:
-        """Tear down what is broken, remove what is idle, close what is to be closed."""
+        """Tear down broken groups, remove idle ones, and drop closed pools that are empty."""
         for group_id, deadline in list(self.broken.items()):
             if deadline <= now and (group := self.holdings.groups.get(group_id)) is not None:
                 self._tear_down(group, now)
@@ -327,7 +326,7 @@ class PlacementLedger(Lifecycle):
         return pool
 
     def _retire(self, group: Group, now: float) -> None:
-        """Remove a group as soon as nobody holds it."""
+        """Remove a group as soon as nothing holds it."""
         if group.state in {GroupState.FREE, GroupState.BROKEN} and group.holder is None:
             self.remove(group, now)
         elif group.group_id in self.clearing:
@@ -348,7 +347,7 @@ class PlacementLedger(Lifecycle):
             self._back_in_line(holder, now)
 
     def _is_wanted(self, group: Group) -> bool:
-        """Tell whether a group is one of its pool as that is now."""
+        """Tell whether a group still belongs to its pool as configured now."""
         pool = self.pools.get(group.pool)
         if pool is None or group.reserved is None:
             return pool is not None and pool.name not in self.closing

@@ -1,4 +1,4 @@
-"""What happens to groups, and to the requests in them, step by step; the one place where their stages change."""
+"""The life cycle of groups and of the requests in them; the only place where their stages change."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from headgate.placement.victims import lost_work
 
 _IN_A_GROUP = (Stage.PLACING, Stage.RUNNING, Stage.STOPPING)
 _ENDS = {"withdrawn": Stage.WITHDRAWN, "completed": Stage.DONE}
-"""Reason of a stop after which a request does not wait again -> how it has ended."""
+"""Reasons of stops after which a request is not queued again -> its final stage."""
 
 
 class Lifecycle:
-    """Stages of groups and requests with the commands and events they give: the ledger without what it decides.
+    """Transitions of groups and requests, with their commands and events: the ledger without its decisions.
 
     Every report carries the id and epoch of what it answers; reports of another epoch change nothing.
 
     Attributes:
-        settings: of the ledger.
-        generation: which life of the ledger it is; part of the names that it gives.
+        settings: settings of the ledger.
+        generation: counts the openings of the ledger's journal; part of the names that it gives.
         holdings: groups and requests, with what they take.
-        queue: who waits.
-        budgets: what was stopped lately.
+        queue: waiting requests.
+        budgets: recent preemptions.
         durations: how long work of each kind ran.
-        outbox: commands, events and changes that nobody has taken yet.
-        closing: pools that go when their last group is gone.
-        clearing: reserved group that is to be made -> groups that must be gone before.
-        broken: group id -> when it is given up if its nodes are not back.
-        rebuild_at: pool and index of a reserved group that could not be made -> when it may be tried again.
+        outbox: commands, events and changes that were not taken yet.
+        closing: pools that are dropped when their last group is gone.
+        clearing: reserved group to be created -> groups that must be gone first.
+        broken: group id -> when it is given up unless its nodes are back.
+        rebuild_at: pool and index of a reserved group that could not be created -> when to try again.
     """
 
     def __init__(self, settings: LedgerSettings, rules: PreemptionRules, generation: int) -> None:
@@ -56,13 +56,13 @@ class Lifecycle:
 
     @property
     def rules(self) -> PreemptionRules:
-        """The rules of preemption in force."""
+        """The preemption rules in force."""
         return self.budgets.rules
 
     # Requests
 
     def enqueue(self, request: Occupancy, now: float, reason: str) -> None:
-        """Let a request stand in line."""
+        """Put a request into the queue."""
         request.stage = Stage.WAITING
         request.waiting_since = now
         request.started_at = None
@@ -74,13 +74,13 @@ class Lifecycle:
         self.outbox.tell(events.WorkQueued(request.request_id, request.request.pool, request.request.priority, reason))
 
     def look_at_statements(self, now: float) -> None:
-        """Count what running work stated of its length and has outrun by far."""
+        """Count the estimates that running work has far outrun."""
         for running in self.holdings.placed_requests():
             if self.durations.has_outrun(running, now):
                 self._learn(running, now)
 
     def promise(self, request: Occupancy, offer: Offer, now: float) -> None:
-        """Give a request its place: reserve it, and ask for what must go first."""
+        """Give a request its place: reserve it, and have victims and groups in its way removed."""
         self.queue.discard(request.request_id)
         request.on_loan = offer.on_loan
         group = self._group_for(request, offer, now)
@@ -103,12 +103,12 @@ class Lifecycle:
         self._advance(request, now)
 
     def take_instead(self, request: Occupancy, offer: Offer, now: float) -> None:
-        """Give a request that waits for others to go a place that is free already. Those who go go all the same."""
+        """Move a request that waits for victims to a place that is already free. The victims are stopped anyway."""
         self._renounce(request, now)
         self.promise(request, offer, now)
 
     def stop(self, request: Occupancy, reason: str, now: float, *, stopped_for: str = "") -> None:
-        """Ask for work to be stopped."""
+        """Issue the command to stop work."""
         request.stage = Stage.STOPPING
         request.stop_reason, request.stopped_for, request.stop_at = reason, stopped_for, now
         self.outbox.touch(request)
@@ -118,7 +118,7 @@ class Lifecycle:
         )
 
     def withdraw(self, request_id: str, now: float, why: str = "") -> bool:
-        """End a request: at once where it waits, after it was stopped where it runs. Return whether it changed."""
+        """End a request, at once if it waits or after a stop if it runs; return whether that changed anything."""
         request = self.holdings.requests.get(request_id)
         if request is None or request.stage.has_ended:
             return False
@@ -127,7 +127,7 @@ class Lifecycle:
         request.note = why or "withdrawn"
         if request.stage is Stage.WAITING:
             self.queue.discard(request_id)
-            self.outbox.changed()  # others may have gone around it
+            self.outbox.changed()  # others may have waited behind its shadow
             self._end(request, Stage.WITHDRAWN, now)
         elif request.stage is Stage.STOPPING:
             request.stop_reason = "withdrawn"
@@ -140,7 +140,7 @@ class Lifecycle:
         return True
 
     def work_started(self, request_id: str, epoch: int, now: float) -> None:
-        """Work runs."""
+        """Record that work has started to run."""
         request = self._current(request_id, epoch, Stage.PLACING)
         if request is None:
             return
@@ -148,7 +148,7 @@ class Lifecycle:
         request.started_at = request.saved_at = now
         self.outbox.touch(request)
         if self.holdings.pools[request.request.pool].min_available:
-            self.outbox.changed()  # others may be stopped in its stead
+            self.outbox.changed()  # with one more running, another one may be stopped
         own = request.request.min_runtime_s
         if request.request.preemptible:
             self.outbox.look_at(now + (self.rules.min_runtime_s if own is None else own))
@@ -156,13 +156,13 @@ class Lifecycle:
         self.outbox.tell(events.WorkStarted(request_id, request.request.pool, request.group_id, waited))
 
     def work_not_started(self, request_id: str, epoch: int, now: float) -> None:
-        """The ledger that had work started ended before it saw it run, and it does not run: that is no loss of it."""
+        """Queue work again that an earlier ledger was starting and that does not run; this does not count as a loss."""
         if (request := self._current(request_id, epoch, Stage.PLACING)) is not None:
             self._leave(request, now)
             self.enqueue(request, now, "restored")
 
     def work_ended(self, request_id: str, epoch: int, now: float, failed: str | None = None) -> None:
-        """Work ended by itself and is seen gone from its group; `failed` says how it failed."""
+        """Record that work ended by itself and is gone from its group; `failed` says how it failed."""
         request = self._current(request_id, epoch)
         if request is None:
             return
@@ -178,7 +178,7 @@ class Lifecycle:
         self._out_of_the_way(request, by, now)
 
     def work_lost(self, request_id: str, epoch: int, now: float, why: str) -> None:
-        """The process of work died, or its node."""
+        """Record that the process of work, or its node, died."""
         request = self._current(request_id, epoch)
         if request is None:
             return
@@ -193,7 +193,7 @@ class Lifecycle:
     def work_stopped(
         self, request_id: str, epoch: int, now: float, *, saved: bool, dead: bool, answered: bool = False
     ) -> None:
-        """Work was asked to stop; `dead` tells whether it is seen dead, `saved` whether its state was kept."""
+        """Record the result of a stop; `dead` tells whether work is seen dead, `saved` whether its state was kept."""
         request = self._current(request_id, epoch, Stage.STOPPING)
         if request is None:
             return
@@ -226,7 +226,7 @@ class Lifecycle:
     # Groups
 
     def group_created(self, group_id: str, epoch: int, nodes: tuple[str, ...], now: float) -> None:
-        """A group is ready on `nodes`: its holder's, or free."""
+        """Record that a group is ready on `nodes`; it goes to its holder, or is free."""
         group = self._group(group_id, epoch, GroupState.CREATING)
         if group is None:
             return
@@ -244,7 +244,7 @@ class Lifecycle:
         self.look_for_nodes(group, now)  # one may have died while the group was being made
 
     def group_failed(self, group_id: str, epoch: int, why: str, now: float) -> None:
-        """A group could not be made, and nothing of it is left."""
+        """Record that a group could not be created, and that nothing of it is left."""
         group = self._group(group_id, epoch, GroupState.CREATING)
         if group is None:
             return
@@ -262,13 +262,13 @@ class Lifecycle:
             self.enqueue(holder, now, "group_failed")
 
     def group_gone(self, group_id: str, epoch: int, now: float) -> None:
-        """A group was removed."""
+        """Record that a group was removed."""
         if (group := self._group(group_id, epoch, GroupState.REMOVING)) is not None:
             self.outbox.tell(events.GroupRemoved(group_id, group.pool, group.reserved is not None))
             self._drop(group, now)
 
     def group_lost(self, group_id: str, why: str, now: float) -> None:
-        """A group is not there any more, though nobody asked for that: its work is lost, a reserved one is rebuilt."""
+        """Record that a group has vanished without a command: its work is lost, and a reserved group is rebuilt."""
         group = self.holdings.groups.get(group_id)
         if group is None or group.state is GroupState.CREATING:
             return
@@ -285,7 +285,7 @@ class Lifecycle:
             self.remove(group, now)
 
     def reserve(self, pool: str, index: int, shape: GroupShape, nodes: tuple[str, ...], now: float) -> None:
-        """Have a reserved group made, as soon as what leaves its nodes is gone."""
+        """Create a reserved group, as soon as the groups that are leaving its nodes are gone."""
         group = self._new_group(pool, shape, index, nodes, None, now)
         if in_the_way := self.holdings.in_the_way(nodes):
             self.clearing[group.group_id] = in_the_way
@@ -293,7 +293,7 @@ class Lifecycle:
             self._create(group, now)
 
     def remove(self, group: Group, now: float) -> None:
-        """Ask for a group to be removed."""
+        """Issue the command to remove a group."""
         self.holdings.leave(group)
         group.state = GroupState.REMOVING
         group.holder = group.heir = None
@@ -302,7 +302,7 @@ class Lifecycle:
         self.outbox.commands.append(RemoveGroup(group.group_id, group.epoch))
 
     def look_for_nodes(self, group: Group, now: float) -> None:
-        """Count a group as broken while one of its nodes is missing; it has a little time to come back."""
+        """Mark a group as broken while one of its nodes is missing; the node has `heal_grace_s` to come back."""
         missing = tuple(sorted({node for node in group.nodes if node not in self.holdings.nodes}))
         if not missing and group.group_id in self.broken:
             del self.broken[group.group_id]
@@ -319,7 +319,7 @@ class Lifecycle:
             self.outbox.tell(events.GroupBroken(group.group_id, group.pool, missing))
 
     def touch_group(self, group: Group, now: float) -> None:
-        """Note that the state of a group has changed now."""
+        """Record that the state of a group has changed now."""
         group.since = now
         self.outbox.changes.groups.add(group.group_id)
         if group.state is GroupState.FREE and group.reserved is None:
@@ -328,7 +328,7 @@ class Lifecycle:
     # From a promise to a start
 
     def _group_for(self, request: Occupancy, offer: Offer, now: float) -> Group:
-        """Return the group of an offer: the free one, the victim's with its heir, or a new record."""
+        """Return the group of an offer: a free one, a victim's with this request as its heir, or a new one."""
         if not offer.group_id:
             return self._new_group(request.request.pool, shape_of(request), None, offer.nodes, request.request_id, now)
         group = self.holdings.groups[offer.group_id]
@@ -342,7 +342,7 @@ class Lifecycle:
     def _new_group(
         self, pool: str, shape: GroupShape, index: int | None, nodes: tuple[str, ...], holder: str | None, now: float
     ) -> Group:
-        """Return a new group, of which nothing is in the cluster yet; its room is taken."""
+        """Return a new group that is not in the cluster yet; its room counts as taken."""
         kind = "d" if index is None else f"r{index}"
         name = f"headgate-{pool}-{kind}-{self.generation}.{self._next_number()}"
         self.outbox.changes.groups.add(name)
@@ -366,7 +366,7 @@ class Lifecycle:
             self.budgets.record(self.holdings.pools[pool], victims, request.request_id, now)
 
     def _advance(self, request: Occupancy, now: float) -> None:
-        """Go on with a request once nothing stands in its place any longer."""
+        """Place a request once its victims and the groups in its way are gone."""
         if request.stage is not Stage.CLEARING or request.victims or request.evicting:
             return
         request.stage = Stage.PLACING
@@ -393,7 +393,7 @@ class Lifecycle:
     # From a group to the next
 
     def _leave(self, request: Occupancy, now: float) -> None:
-        """Take a request out of its group, which goes to whoever is next."""
+        """Take a request out of its group, which passes to its heir or becomes free."""
         group = self.holdings.groups[request.group_id]
         if request.request.checkpoints:
             request.served_s += _ran_s(request, now)
@@ -401,7 +401,7 @@ class Lifecycle:
         self._release(group, now)
 
     def _release(self, group: Group, now: float) -> None:
-        """Hand a group on: to its heir, to the next, or to be removed."""
+        """Pass a group to its heir, free it, or have it removed."""
         heir = self.holdings.requests.get(group.heir or "")
         pool = self.holdings.pools.get(group.pool)
         group.holder = None
@@ -432,7 +432,7 @@ class Lifecycle:
         if group.heir == request.request_id:
             group.heir = None
         elif group.state is GroupState.CREATING and not was_placing:
-            self._drop(group, now)  # nobody was asked to make it yet
+            self._drop(group, now)  # its creation was not commanded yet
         elif group.state is GroupState.CREATING:
             group.holder = None
             self.holdings.leave(group)
@@ -440,7 +440,7 @@ class Lifecycle:
             self._release(group, now)
 
     def _back_in_line(self, request: Occupancy, now: float) -> None:
-        """Let a request stand in line again whose place was promised, not yet used, and is lost."""
+        """Queue a request again that has lost a promised place before using it."""
         self._renounce(request, now)
         self.enqueue(request, now, "group_lost")
 
@@ -452,7 +452,7 @@ class Lifecycle:
             self._end(request, Stage.FAILED, now)
             return
         if request.losses > 1:
-            # A dead node is seen after 1.5 s at best: without a pause all tries would be made on it before.
+            # A dead node is noticed after 1.5 s at best: without a pause all retries could be spent on it before that.
             request.not_before = now + self.settings.lost_retry_s * 2 ** (request.losses - 2)
             self.outbox.look_at(request.not_before)
         self.enqueue(request, now, "lost")
@@ -466,12 +466,12 @@ class Lifecycle:
         self.outbox.tell(events.WorkEnded(request.request_id, request.request.pool, stage.value, request.note, ran_s))
 
     def _stand(self, request: Occupancy, now: float) -> None:
-        """Let a request stand in line by how long it is likely to run."""
+        """Add a request to the queue, ordered by how long it is likely to run."""
         request.left_s = self.durations.left_s(request, now)
         self.queue.add(request, self.rules)
 
     def _learn(self, of: Occupancy, now: float, took_s: float | None = None) -> None:
-        """Count that a run took so long, or has broken its statement; have its kind stand as it is believed then."""
+        """Count how long a run took, or that it outran its estimate; reorder its kind if that changes their factor."""
         kind = kind_of_work(of)
         before = self.durations.times_told(kind)
         self.outbox.changes.durations.update(
@@ -487,14 +487,14 @@ class Lifecycle:
                 self._stand(each, now)
 
     def _out_of_the_way(self, victim: Occupancy, preemptor_id: str, now: float) -> None:
-        """Let the preemptor of a victim go on, if it still waits for it."""
+        """Tell the preemptor, if it still waits for this victim, that the victim is gone."""
         preemptor = self.holdings.requests.get(preemptor_id)
         if preemptor is not None and victim.request_id in preemptor.victims:
             preemptor.victims.discard(victim.request_id)
             self._advance(preemptor, now)
 
     def _drop(self, group: Group, now: float) -> None:
-        """Forget a group of which nothing is in the cluster, and let those go on who waited for that."""
+        """Forget a group that is not in the cluster, and advance the requests and groups that waited for that."""
         gone = group.group_id
         self.holdings.drop_group(group)
         self.broken.pop(gone, None)
@@ -519,7 +519,7 @@ class Lifecycle:
     def _current(self, request_id: str, epoch: int, *stages: Stage) -> Occupancy | None:
         request = self.holdings.requests.get(request_id)
         if request is None or request.epoch != epoch or not request.begun:
-            return None  # a place of its own that is still being made has the epoch of the start before
+            return None  # while its new group is being created it still has the epoch of the previous start
         return request if request.stage in (stages or _IN_A_GROUP) else None
 
 

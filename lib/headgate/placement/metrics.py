@@ -1,4 +1,4 @@
-"""Every metric of placement, and what they are read from. Pure: the adapter in `cluster` gives the readings to Ray."""
+"""Every metric of placement, and its source. Pure: the adapter in `cluster` passes the readings to Ray."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _POOL: Final = ("pool",)
 
 
 def exported_name(metric: Metric) -> str:
-    """Return the name of a metric on the page of Ray's exporter: `ray_` before it, and `_total` behind a counter."""
+    """Return a metric's name in Ray's exporter: prefixed with `ray_`, and for a counter suffixed with `_total`."""
     return f"ray_{metric.name}" + ("_total" if metric.kind == "counter" else "")
 
 
@@ -80,7 +80,7 @@ PLACEMENT_METRICS: Final[Mapping[str, Metric]] = {
         _SECONDS,
     ),
 }
-"""Name -> what is known of it."""
+"""Name -> its definition."""
 
 
 COUNTS: Final[Mapping[type[events.Event], tuple[tuple[str, tuple[str, ...], str], ...]]] = {
@@ -106,9 +106,9 @@ COUNTS: Final[Mapping[type[events.Event], tuple[tuple[str, tuple[str, ...], str]
     events.DriverLost: (("headgate_placement_drivers_lost", (), ""),),
     events.PlacementDiffers: (("headgate_placement_differences", ("fixed",), ""),),
 }
-"""Event -> metrics that count it: name, attributes that are the tags, and the attribute that is added; 1 without one.
+"""Event -> metrics that count it: name, attributes used as tags, and the attribute whose value is added; 1 without one.
 
-Tags that the event itself does not have are `step`, which placed its request, and `kind`, which its group is of.
+Two tags are not attributes of the event: `step`, the step that placed its request, and `kind`, the kind of its group.
 """
 _SHOWN_STATES: Final = frozenset({GroupState.FREE, GroupState.HELD, GroupState.QUARANTINED, GroupState.BROKEN})
 _TEXTS: Final = {True: "yes", False: "no"}
@@ -116,7 +116,7 @@ _TEXTS: Final = {True: "yes", False: "no"}
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A value for one series: added to a counter, observed by a histogram, or what a gauge now shows."""
+    """A value for one series: the increment of a counter, an observation of a histogram, or the value of a gauge."""
 
     name: str
     tags: tuple[str, ...]
@@ -124,7 +124,7 @@ class Reading:
 
 
 class Meter:
-    """What one ledger's events count, and what the gauges show of its groups and requests, which it reads."""
+    """Derives readings from one ledger's events, and gauges from its groups and requests, which it only reads."""
 
     def __init__(self, groups: Mapping[str, Group], requests: Mapping[str, Occupancy]) -> None:
         self._groups = groups
@@ -133,7 +133,7 @@ class Meter:
         self._shown: set[tuple[str, tuple[str, ...]]] = set()
 
     def gauges(self) -> list[Reading]:
-        """Return what the gauges show now; a series that was shown before is 0 where there is nothing of it."""
+        """Return the current values of the gauges; a series that was shown before and has no items now is 0."""
         counts: Counter[tuple[str, tuple[str, ...]]] = Counter()
         for group in self._groups.values():
             if group.state in _SHOWN_STATES:
@@ -146,7 +146,7 @@ class Meter:
         return [Reading(name, tags, counts[name, tags]) for name, tags in self._shown]
 
     def take(self, event: events.Event) -> list[Reading]:
-        """Return what an event adds; nothing for events that no metric counts."""
+        """Return the readings of an event; none for events that no metric counts."""
         more: dict[str, str] = {}
         match event:
             case events.WorkPlaced():

@@ -1,4 +1,4 @@
-"""What the ledger has to tell: commands, events, names of what changed, and when it wants to be woken."""
+"""The ledger's output: commands, events, names of what changed, and when it must be woken."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from headgate.placement.request import Occupancy
 
 @dataclass(frozen=True, slots=True)
 class CreateGroup:
-    """Make a group, once the nodes have been seen free; answered by `group_created` or `group_failed`.
+    """Create a group once the nodes have been seen free; answered by `group_created` or `group_failed`.
 
     `nodes` is where the ledger expects the bundles; Ray may choose others, and the answer says which.
     """
@@ -27,7 +27,7 @@ class CreateGroup:
 
 @dataclass(frozen=True, slots=True)
 class RemoveGroup:
-    """Remove a group; answered by `group_gone` once Ray says so."""
+    """Remove a group; answered by `group_gone` once Ray reports it gone."""
 
     group_id: str
     epoch: int
@@ -60,14 +60,14 @@ Command = CreateGroup | RemoveGroup | StartWork | StopWork
 
 @dataclass(slots=True)
 class Outbox:
-    """Collects until somebody takes it. Owned by the ledger.
+    """Collects the ledger's output until it is taken. Owned by the ledger.
 
     Attributes:
-        commands: what is to be done in the cluster.
-        version: grows when something may fit that did not before.
-        joined: request ids that have joined the line since its last pass.
-        look_again_at: when the whole line is to be looked at again, though nothing changes.
-        changes: what is to be journalled.
+        commands: commands for the cluster.
+        version: grows whenever something may fit that did not fit before.
+        joined: ids of requests that have joined the queue since the last pass over it.
+        look_again_at: when a full pass over the queue is due even if nothing changes.
+        changes: what has to be journalled.
     """
 
     commands: list[Command] = field(default_factory=list)
@@ -79,7 +79,7 @@ class Outbox:
     _wakes: list[float] = field(default_factory=list)
 
     def changed(self) -> None:
-        """Note that something may fit now that did not before."""
+        """Record that something may fit now that did not before."""
         self.version += 1
 
     def tell(self, event: Event) -> None:
@@ -87,25 +87,25 @@ class Outbox:
         self._events.append(event)
 
     def touch(self, request: Occupancy) -> None:
-        """Note that a request is to be journalled."""
+        """Mark a request to be journalled."""
         self.changes.requests.add(request.request_id)
 
     def wake_at(self, at: float) -> None:
-        """Ask for a decision at a time."""
+        """Request a call of `decide` at this time."""
         if at < inf:
             heapq.heappush(self._wakes, at)
 
     def look_at(self, at: float) -> None:
-        """Ask for a look at the whole line at a time."""
+        """Request a full pass over the queue at this time."""
         self.look_again_at = min(at, self.look_again_at)
         self.wake_at(at)
 
     def next_wake(self) -> float | None:
-        """Return when the ledger must decide again even if nothing is reported; None where that is never."""
+        """Return when the ledger must decide again even if nothing is reported; None for never."""
         return self._wakes[0] if self._wakes else None
 
     def take_commands(self, now: float) -> list[Command]:
-        """Return the commands since the last call, and drop the times that are over."""
+        """Return the commands since the last call, and drop wake times that have passed."""
         while self._wakes and self._wakes[0] <= now:
             heapq.heappop(self._wakes)
         commands, self.commands = self.commands, []

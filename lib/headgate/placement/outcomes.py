@@ -1,4 +1,4 @@
-"""What the ledger answers, as types."""
+"""The ledger's answers, as types."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from headgate.placement.request import Stage
 
 @dataclass(frozen=True, slots=True)
 class LedgerSettings:
-    """Numbers that the ledger goes by.
+    """Settings of the ledger.
 
     Attributes:
-        ageing_per_s: priority that waiting adds inside a band; a whole band in an hour by default.
-        backfill_depth: how many requests that cannot be placed are looked at in one pass before the rest waits.
-        driver_lease_s: a driver that was not heard of for so long is lost.
-        keep_work_of_lost_drivers: whether its work goes on; otherwise it is stopped and withdrawn.
+        ageing_per_s: priority gained per second of waiting, within a band; by default a whole band in an hour.
+        backfill_depth: how many requests that cannot be placed are tried in one pass before the rest waits.
+        driver_lease_s: a driver without heartbeats for this long counts as lost.
+        keep_work_of_lost_drivers: whether the work of a lost driver continues; otherwise it is stopped and withdrawn.
         heal_grace_s: how long a group with a dead node is left alone in case the node comes back.
-        max_losses: a request whose process or node died so often is not started again.
-        lost_retry_s: pause after the second such death, doubled for each further one; the first has none.
-        idle_group_s: a dynamic group that nobody used for so long is removed.
-        create_retry_s: pause after a group could not be made.
+        max_losses: how often the process or node of a request may die and the request is still started again.
+        lost_retry_s: pause after the second such death, doubled for each further one; none after the first.
+        idle_group_s: a dynamic group that was unused for this long is removed.
+        create_retry_s: pause after a group could not be created.
     """
 
     ageing_per_s: float = 1 / 3600
@@ -38,11 +38,11 @@ class LedgerSettings:
 
 @dataclass(frozen=True, slots=True)
 class PoolOpened:
-    """A pool of that name is open.
+    """Answer to opening a pool.
 
     Attributes:
-        before: the pool as it was open already, and stays; None where it was not.
-        differences: fields in which that one is another than was asked for.
+        before: the pool that was already open under this name, and stays as it is; None if there was none.
+        differences: fields in which that pool differs from the one asked for.
     """
 
     before: Pool | None = None
@@ -55,8 +55,8 @@ class Rejected:
 
     Attributes:
         step: name of the step.
-        says: a sentence for people.
-        until: monotonic seconds when the step may do by itself; None where only a change helps.
+        says: the reason, as a sentence.
+        until: monotonic seconds when the step may succeed without any other change; None if only a change helps.
     """
 
     step: str
@@ -70,12 +70,12 @@ class Offer:
 
     Attributes:
         step: the step of the ladder that found it.
-        group_id: the group to take; empty where one is to be made.
-        nodes: where the new group is to lie.
+        group_id: the group to take; empty if a new one must be created.
+        nodes: the nodes for the bundles of the new group.
         evict: groups that must be removed first: idle ones, and those of victims whose room is needed.
-        victims: request ids that must be stopped first, and by which rule.
-        on_loan: it is a reserved group that the request has no right to.
-        lost_work_s: what stopping the victims loses, in seconds of the whole cluster.
+        victims: ids of the requests that must be stopped first -> the rule that allows it.
+        on_loan: whether it is a reserved group to which the request is not entitled.
+        lost_work_s: work lost by stopping the victims, in seconds of the whole cluster.
     """
 
     step: str
@@ -89,13 +89,13 @@ class Offer:
 
 @dataclass(frozen=True, slots=True)
 class Why:
-    """What holds a request now.
+    """What a request is waiting for now.
 
     Attributes:
-        stage: where it stands.
-        says: a sentence for people.
-        until: monotonic seconds when that ends by itself; None where it is not known.
-        ahead: how many requests stand before it in line.
+        stage: its stage.
+        says: the reason, as a sentence.
+        until: monotonic seconds when the reason ends by itself; None if unknown.
+        ahead: how many requests are ahead of it in the queue.
         rejected: the steps that could not place it, in order.
     """
 
@@ -108,7 +108,7 @@ class Why:
 
 @dataclass(slots=True)
 class Changes:
-    """Names of what changed since the last call; a name that the ledger no longer knows was deleted."""
+    """Names of what changed since the last call; a name that the ledger no longer has was deleted."""
 
     pools: set[str] = field(default_factory=set)
     groups: set[str] = field(default_factory=set)

@@ -17,8 +17,8 @@ class NodeView:
 
     Attributes:
         node_id: Ray's id, in hex.
-        total: what it has.
-        foreign: what is taken by others than the ledger's own groups.
+        total: its total resources.
+        foreign: what is taken by anything but the ledger's own groups.
         labels: Ray's node labels.
     """
 
@@ -29,7 +29,7 @@ class NodeView:
 
     @property
     def usable(self) -> Amounts:
-        """What groups of the ledger may take together."""
+        """What the ledger's groups may take in total."""
         return (self.total - self.foreign).clipped()
 
     def has(self, labels: Mapping[str, str]) -> bool:
@@ -43,7 +43,7 @@ RESERVED_FROM_PRIORITY: Final = 8.0
 
 @dataclass(frozen=True, slots=True)
 class GroupShape:
-    """The bundles of a group, and where they may lie."""
+    """The bundles of a group, and where they may be placed."""
 
     bundles: tuple[Amounts, ...]
     strategy: Strategy = "STRICT_PACK"
@@ -86,9 +86,9 @@ class Pool:
 
 
 class GroupState(StrEnum):
-    """Where a group stands. Only FREE ones are handed out.
+    """State of a group. Only FREE groups are given to requests.
 
-    CREATING -> FREE <-> HELD -> QUARANTINED -> FREE | REMOVING -> gone; BROKEN when a node of it died.
+    CREATING -> FREE <-> HELD -> QUARANTINED -> FREE | REMOVING -> gone; BROKEN if one of its nodes has died.
     """
 
     CREATING = "creating"
@@ -105,14 +105,14 @@ class Group:
 
     Attributes:
         group_id: name of the placement group in Ray.
-        pool: whose reserved group it is, or who made it.
+        pool: the pool that it belongs to.
         shape: bundles, strategy, labels.
         reserved: index into the pool's reserved shapes, or None for a dynamic group.
-        epoch: grows with every occupant and every creation; reports with another are stale.
+        epoch: grows with every occupant and every creation; reports with another epoch are stale.
         state: see `GroupState`.
         nodes: node id of each bundle; known or planned.
-        holder: request id of its occupant, or of what is going to start in it; None when free.
-        heir: request id that gets it when its holder is gone; None where nobody waits for it.
+        holder: id of the request that occupies it or is about to; None if free.
+        heir: id of the request that gets it once its holder is gone; None if no request waits for it.
         uses: how many occupants it has had.
         since: monotonic seconds of its last change of state.
     """
@@ -131,5 +131,5 @@ class Group:
 
     @property
     def size(self) -> Amounts:
-        """What it takes from the cluster."""
+        """The resources that it takes from the cluster."""
         return self.shape.size

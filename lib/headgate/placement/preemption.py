@@ -1,7 +1,7 @@
-"""The step that stops others: which victims suffice for a request, at the least lost work, and where it then lies.
+"""The preemption step: which victims suffice for a request, at the least lost work, and where it is then placed.
 
-One search over everything that runs is exact only while there is little of it. What a request needs lies on few
-nodes, though, and on each of them there is little: a node at a time is searched exactly, and the best is taken.
+A search over all running work is exact only while there is little of it. But a request needs only a few nodes, and each
+node runs little work: so each node is searched exactly, too, and the best set is taken.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Worth = tuple[int, float, int, float]
 
 
 def worth(victims: Sequence[Candidate]) -> Worth:
-    """Return what is minimised: highest band, lost work, number, and minus the latest start."""
+    """Return the values to minimise: highest band, lost work, number of victims, and minus the latest start."""
     return (
         max((each.band for each in victims), default=0),
         fsum(each.cost for each in victims),
@@ -59,15 +59,15 @@ _ON_LOAN_BAND = -(10**9)
 
 
 Rank = tuple[str, float, tuple[tuple[str, str | None], ...], int, bool]
-"""What rules of preemption look at: pool, priority, labels, band, and whether work runs on loan."""
+"""What preemption rules depend on: pool, priority, labels, band, and whether work runs on loan."""
 
 
 @dataclass(slots=True)
 class Runners:
-    """All work that holds a place, or is promised one which it need not wait for, as it stands at one moment.
+    """A snapshot of all work that holds a group, or is promised one without waiting for victims.
 
     Attributes:
-        by_rank: it, by what rules of preemption look at.
+        by_rank: the work, grouped by what preemption rules depend on.
         is_short: whether more is promised on some node than it has.
     """
 
@@ -84,7 +84,7 @@ class Runners:
             self.add(each)
 
     def add(self, placed: Occupancy) -> None:
-        """Count in what has been placed since."""
+        """Add a request that was placed since."""
         if placed.stage is not Stage.CLEARING:
             of = placed.request
             labels = ranking_labels(of, self.rules)
@@ -94,13 +94,13 @@ class Runners:
 
 @dataclass(slots=True)
 class Preemption:
-    """One look for victims. Changes nothing.
+    """One search for victims. Changes nothing.
 
     Attributes:
-        runners: who runs, as of `now`.
-        in_turn: whether the request is the first of its pool that waits, for which those stop that passed it.
-        until: the earliest time at which a victim that is spared now may be stopped; None where there is none.
-        is_personal: whether somebody is spared because the two met lately, which others of the kind did not.
+        runners: running work as of `now`.
+        in_turn: whether the request is the first waiting one of its pool, for which work that passed it may stop.
+        until: the earliest time at which a victim that is spared now may be stopped; None if there is none.
+        is_personal: whether work is spared because the two preempted each other lately: others of the kind may differ.
     """
 
     holdings: Holdings
@@ -118,7 +118,7 @@ class Preemption:
     _never: list[tuple[list[Runner], set[Runner]]] = field(default_factory=list)
 
     def search(self) -> Offer | Rejected:
-        """Return a place with its victims, or why nobody is stopped."""
+        """Return a place with its victims, or why no work is stopped."""
         candidates = [self._candidate(*each) for each in self.stoppable()]
         if not candidates:
             return Rejected(PREEMPT, NOBODY, self.until)
@@ -132,7 +132,7 @@ class Preemption:
             return Rejected(PREEMPT, held_back.says, self.until)
         offer = self._place(victims)
         assert offer is not None, "cheapest_set returns a sufficient set"
-        size, taken = footprint(self.holdings, self.waiting, offer)  # what victims leave is not spared from those ahead
+        size, taken = footprint(self.holdings, self.waiting, offer)  # shadows also cover the room that victims free
         delayed = [each for each in self.shadows if not each.allows(self.waiting, taken, size, self.now)]
         if delayed or not victims:
             ahead = delayed[0].request_id if delayed else "the first in the queue"
@@ -144,9 +144,9 @@ class Preemption:
         )
 
     def stoppable(self) -> Iterator[tuple[Runner, bool, bool]]:
-        """Return who may be stopped for the request, one by one, whether its place is taken back, and for its length.
+        """Yield each work that may be stopped for the request, whether its group is reclaimed, and whether by length.
 
-        Budgets of a whole set are asked later.
+        Budgets of a whole set are checked later.
         """
         entitled, rules, wanted = by_right(self.waiting, self.pool), self.budgets.rules, self.waiting.request
         for (pool, _, _, _, on_loan), among in self.runners.by_rank.items():
@@ -167,7 +167,7 @@ class Preemption:
                     self._sooner(held.until)
 
     def explained(self, rejected: Rejected) -> Rejected:
-        """Return an answer of `search` with refusals by rule and an example each, so that people see what to change."""
+        """Return an answer of `search` with the refusals by rule and an example of each, to show what to change."""
         if rejected.says not in {NOBODY, TOO_LITTLE}:
             return rejected
         by_rule: dict[str, list[str]] = {}
@@ -208,7 +208,7 @@ class Preemption:
         return best
 
     def _neighbours(self, able: Sequence[Candidate]) -> Iterator[list[Candidate]]:
-        """Return candidates that belong together: of one node, or of the nodes of a gang."""
+        """Yield subsets of candidates to search: those of one node, or those chosen member by member for a gang."""
         request = self.waiting.request
         if len(request.bundles) == 1 or request.strategy in {"STRICT_PACK", "PACK"}:
             for node in self.holdings.nodes:
@@ -217,8 +217,8 @@ class Preemption:
             yield self._member_by_member(able)
 
     def _member_by_member(self, able: Sequence[Candidate]) -> list[Candidate]:
-        """Return what clears each bundle of the gang in turn where that loses least."""
-        room = self.holdings.room_without(self.holdings.free_groups())  # idle dynamic ones cost nothing
+        """Return victims that make room for each bundle of the gang in turn, on the node where that loses least."""
+        room = self.holdings.room_without(self.holdings.free_groups())  # removing idle dynamic groups costs nothing
         chosen: list[Candidate] = []
         used: set[str] = set()
         for bundle in self.waiting.request.bundles:
@@ -262,7 +262,7 @@ class Preemption:
         return self._place(gone) is not None
 
     def _held(self, victim: Runner, victim_pool: Pool, *, reclaim: bool, shorter: bool) -> Refusal | None:
-        """Return why a victim is spared; what spares it for ever comes before what spares it for now."""
+        """Return why a victim is spared; permanent reasons come before temporary ones."""
         wanted, rules, running = self.waiting.request, self.budgets.rules, victim.occupancy
         held = out_of_reach(running, reclaim=reclaim)
         if held is not None or reclaim:
@@ -289,7 +289,7 @@ class Preemption:
         return None
 
     def _place(self, gone: frozenset[str]) -> Offer | None:
-        """Return where the request lies once these victims are gone: in a group as it is, or in a new one."""
+        """Return the request's place once these victims are gone: an existing group, or a new one."""
         victims = [self.holdings.requests[each] for each in gone]
         mine = [victim for victim in victims if victim.request.pool == self.pool.name]
         freed = total(self.holdings.groups[victim.group_id].size for victim in mine) if mine else NOTHING
@@ -319,15 +319,15 @@ class Preemption:
 
 @dataclass(frozen=True, slots=True)
 class Prospect:
-    """Everything that requests of one pool, priority and labels could have, if they got all of it.
+    """An upper bound of what a request of one pool, priority and labels could get.
 
     Attributes:
-        quota: what the pool could still hold with all that may be stopped gone.
-        room: the same for the nodes, with idle dynamic groups gone as well.
-        groups: groups that could be taken as they are, beside what `room` tells.
-        stops: whether anybody may be stopped.
-        makes: whether a group may be made, with all gone that may go.
-        until: when somebody else may be stopped; infinite where that is never by itself.
+        quota: the quota left in the pool if all work that may be stopped were gone.
+        room: the room left on the nodes if, in addition, all idle dynamic groups were gone.
+        groups: groups that could be taken as they are and are not covered by `room`.
+        stops: whether any work may be stopped.
+        makes: whether a new group could be created if everything that may be removed were gone.
+        until: when other work may be stopped; infinite if that does not happen by itself.
     """
 
     quota: Mapping[str, int]
@@ -338,7 +338,7 @@ class Prospect:
     until: float
 
     def allows(self, shape: GroupShape, nodes: Mapping[str, NodeView]) -> bool:
-        """Tell whether there is any hope for a shape; without it no step finds a place."""
+        """Tell whether a shape could be placed at all; if not, no step finds a place."""
         if not fits(self.quota, shape.size):
             return False
         if self.makes and could_place(shape, self.room, nodes):
@@ -347,13 +347,13 @@ class Prospect:
 
 
 def prospect_of(preempting: Preemption) -> Prospect:
-    """Return what requests of this pool, priority and labels could have at best, as the book stands at this moment.
+    """Return an upper bound of what requests of this pool, priority and labels could get in the current state.
 
-    Who may be stopped for whom depends on these alone, but for pairs that met lately; those are left out, which makes
-    a prospect too good at most.
+    Which work may be stopped depends on these alone, except for pairs that preempted each other lately; pairs are
+    ignored, which can only make the bound too high.
     """
     holdings, pool, waiting = preempting.holdings, preempting.pool, preempting.waiting
-    # As wide as the cluster, since work gives way to others by their width, too.
+    # As large as the cluster, since work gives way only to work that is at least as large.
     request = replace(waiting.request, request_id="", bundles=(holdings.cluster,))
     anybody = replace(
         preempting, waiting=Occupancy(request, "", -inf, waiting.order, left_s=2.0 ** level(waiting.left_s))

@@ -1,10 +1,10 @@
-"""The queue: bands first, inside a band priority that ages with waiting; and the reservation of whoever is first.
+"""The queue: by band, and within a band by a priority that grows with waiting; and the first request's reservation.
 
-Ageing is linear, so of two requests that both wait the order never changes: the queue is kept sorted by a key that does
-not depend on the time, and a band is never left by ageing.
+Ageing is linear, so the order of two waiting requests never changes: the queue is sorted by a key that does not depend
+on the time, and ageing never moves a request into another band.
 
-A shadow says where and when the first request that cannot be placed will fit, so that others go around it. The rule is
-EASY backfill (Lifka 1995) on several resources: a later request may start now if it will have ended when the shadow
+A shadow says where and when the first request that cannot be placed will fit, so that others leave it room. The rule is
+EASY backfill (Lifka 1995) over several resources: a later request may start now if it will have ended when the shadow
 begins, or if it takes only what the shadow leaves over.
 """
 
@@ -36,17 +36,17 @@ Kind = tuple[
     float,
     int,
 ]
-"""Pool, bundles, strategy, labels of nodes, preemptible and saving itself, labels that rules look at, priority, level
-of duration."""
+"""Pool, bundles, strategy, node labels, whether preemptible and whether checkpointing, labels that rules depend on,
+priority, bin of the expected duration."""
 
 
 def ranking_labels(wanted: PlacementRequest, rules: PreemptionRules) -> tuple[tuple[str, str | None], ...]:
-    """Return those labels of a request that rules of preemption look at."""
+    """Return the labels of a request that preemption rules depend on."""
     return tuple((key, wanted.labels.get(key)) for key in rules.order.below)
 
 
 def kind_of(waiting: Occupancy, rules: PreemptionRules) -> Kind:
-    """Return what two requests must share for the one to find no place where the other found none."""
+    """Return a key: a request finds no place where another one with the same key found none."""
     wanted = waiting.request
     return (
         wanted.pool,
@@ -62,9 +62,9 @@ def kind_of(waiting: Occupancy, rules: PreemptionRules) -> Kind:
 
 @dataclass(slots=True)
 class _Line:
-    """Those of one kind, in order, with the shortest and the longest that any of them was likely to run and was told.
+    """Waiting requests of one kind, in order, with bounds of their likely and of their estimated durations.
 
-    A duration that nobody told is infinite. The bounds are of all that stood here since somebody last did not.
+    A missing estimate counts as infinite. The bounds cover every request added since the line was last empty.
     """
 
     number: int
@@ -76,10 +76,10 @@ class _Line:
 
 @dataclass(slots=True)
 class Queue:
-    """Waiting requests in the order in which they are looked at. Owned by the ledger.
+    """Waiting requests in the order in which they are tried. Owned by the ledger.
 
-    They stand by kind, so that a pass over a long line looks at the first of each kind and not at everybody; the
-    number of a kind is never given to another.
+    They are grouped by kind, so that a pass over a long queue tries only the first of each kind; numbers of kinds are
+    never reused.
     """
 
     ageing_per_s: float
@@ -88,12 +88,12 @@ class Queue:
     _last_number: int = 0
 
     def key(self, waiting: Occupancy, rules: PreemptionRules) -> Key:
-        """Return what orders a request: band, aged priority, order of arrival; smallest first."""
+        """Return the sort key of a request: band, aged priority, order of arrival; smallest first."""
         aged = waiting.request.priority - self.ageing_per_s * turn_at(waiting, rules)
         return (-promoted_band(waiting, rules), -aged, waiting.order)
 
     def add(self, waiting: Occupancy, rules: PreemptionRules) -> None:
-        """Let a request stand in line."""
+        """Add a request."""
         standing, kind = (self.key(waiting, rules), waiting.request_id), kind_of(waiting, rules)
         if kind not in self._lines:
             self._last_number += 1
@@ -106,7 +106,7 @@ class Queue:
         self._place_of[waiting.request_id] = (standing, line, kind)
 
     def discard(self, request_id: str) -> None:
-        """Take a request out, if it stands there."""
+        """Remove a request, if it is in the queue."""
         if request_id not in self._place_of:
             return
         standing, line, kind = self._place_of.pop(request_id)
@@ -115,7 +115,7 @@ class Queue:
             del self._lines[kind]
 
     def sort(self, waiting: Iterable[Occupancy], rules: PreemptionRules) -> None:
-        """Have everybody who waits stand as other rules have it."""
+        """Reorder all waiting requests by other rules."""
         everybody = list(waiting)
         for each in everybody:
             self.discard(each.request_id)
@@ -123,26 +123,26 @@ class Queue:
             self.add(each, rules)
 
     def place_of(self, request_id: str) -> Standing:
-        """Return what compares a request that waits with others: smaller stands before larger."""
+        """Return a waiting request's position as a comparable value: smaller means earlier."""
         return self._place_of[request_id][0]
 
     def ahead_of(self, request_id: str) -> int:
-        """Return how many stand before a request that waits."""
+        """Return how many requests are ahead of a waiting request."""
         place = self.place_of(request_id)
         return sum(bisect_left(line.standing, place) for line in self._lines.values())
 
     def number_of(self, request_id: str) -> int:
-        """Return the number of the kind of a request that waits."""
+        """Return the number of a waiting request's kind."""
         return self._place_of[request_id][1].number
 
     def kind_of(self, request_id: str) -> Kind:
-        """Return the kind of a request that waits."""
+        """Return the kind of a waiting request."""
         return self._place_of[request_id][2]
 
     def walk(self, passed: Container[int] = ()) -> Iterator[tuple[str, int]]:
-        """Return each request with the number of its kind; the one that was returned last may be taken out.
+        """Yield each request in order with the number of its kind; the last one yielded may be removed meanwhile.
 
-        From the moment at which a number is among `passed`, nobody of that kind is returned.
+        Once a number is in `passed`, no further request of that kind is yielded.
         """
         heads = [(line.standing[0], line.number, line.standing) for line in self._lines.values()]
         heapify(heads)
@@ -157,7 +157,7 @@ class Queue:
                 heappop(heads)
 
     def are_alike(self, request_id: str, shadow: Shadow, now: float) -> bool:
-        """Tell whether all of the kind of a waiting request will have ended when a shadow begins, or none."""
+        """Tell whether either all or none of a waiting request's kind will have ended when a shadow begins."""
         line = self._place_of[request_id][1]
         which = 0 if shadow.goes_by_guesses(line.example) else 1
         ends_first, ends_last = now + line.shortest_s[which], now + line.longest_s[which]
@@ -172,16 +172,16 @@ class Queue:
 
 @dataclass(slots=True)
 class Shadow:
-    """What is kept for one request of one pool.
+    """The reservation for one request of one pool.
 
     Attributes:
-        request_id: whom it is cast by.
-        pool: its pool.
-        begins_at: monotonic seconds; infinite when nobody knows how long the others run.
+        request_id: the request that casts it.
+        pool: the request's pool.
+        begins_at: monotonic seconds; infinite if it is not known how long other work runs.
         spare: node id -> what others may still take beyond `begins_at`, for the nodes of the shadow.
         quota_spare: the same for the quota of the pool.
-        guesses: whether work that was told nothing counts as likely to run as long as work like it did.
-        due: the request once its turn has come: then only work that stops for it counts so; see `giving_way`.
+        guesses: whether work without an estimate is expected to run as long as similar work did.
+        due: the request once its turn has come: then guesses count only for work that would stop for it (`giving_way`).
     """
 
     request_id: str
@@ -193,7 +193,7 @@ class Shadow:
     due: PlacementRequest | None = None
 
     def goes_by_guesses(self, other: PlacementRequest) -> bool:
-        """Tell whether work that was told nothing counts as likely to run as long as work like it did."""
+        """Tell whether `other`, if it has no estimate, is expected to run as long as similar work did."""
         if not self.guesses or (due := self.due) is None:
             return self.guesses
         is_behind = other.pool == due.pool and other.priority <= due.priority and other.size.fits(due.size)
@@ -213,7 +213,7 @@ class Shadow:
         return all(fits(self.spare[node], amounts) for node, amounts in nodes.items() if node in self.spare)
 
     def took(self, other: Occupancy, nodes: Mapping[str, Amounts], size: Amounts, now: float) -> None:
-        """Count what `other` takes, unless it will have ended by then."""
+        """Subtract what `other` takes, unless it will have ended by then."""
         if self.outlasts(other, now):
             return
         if other.request.pool == self.pool:
@@ -224,9 +224,9 @@ class Shadow:
 
 
 def ends_at(running: Occupancy, now: float, durations: Durations | None) -> float:
-    """Return when a request should end: now if it is overdue, infinity where nobody knows.
+    """Return when running work should end, in monotonic seconds: now if it is overdue, infinity if unknown.
 
-    With `durations` what was told nothing should end when work like it did.
+    With `durations` it is expected to run as long as they say; see `Durations.left_s`.
     """
     if durations is not None:
         return now + durations.left_s(running, now)
@@ -256,14 +256,14 @@ def cast(
 ) -> Shadow | None:
     """Return the shadow of a request that cannot be placed now; None if it would not fit even with all others gone.
 
-    `durations` are given where work that was told nothing may go around it, too.
+    `durations` are given if work without an estimate may start before it, too.
     """
     idle = [group for group in holdings.groups.values() if group.holder is None]  # can be removed at any time
     leaving = sorted((ends_at(each, now, durations), each.order, each) for each in holdings.placed_requests())
-    moments = sorted({now, *(end for end, _, _ in leaving)})  # those that end together are all counted as gone
+    moments = sorted({now, *(end for end, _, _ in leaving)})  # work that ends at the same moment is gone together
 
     def gone_by(at: float) -> tuple[tuple[str, ...] | None, Room, dict[str, int]]:
-        """Return where the shape lies with all gone that ends until then, and the room and the quota that leaves."""
+        """Return where the shape fits once all work that ends by then is gone, and the room and quota at that time."""
         room, quota = holdings.room_without(idle), dict(holdings.quota_left(pool).units)
         for end, _, each in leaving:
             if end > at:

@@ -1,4 +1,4 @@
-"""What somebody wants placed, and where it stands: waiting, promised a place, running, being stopped."""
+"""A request for placement, and its stage: waiting, promised a place, running, being stopped, ended."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class PlacementRequest:
         preemptible: whether other work may preempt it.
         estimated_duration_s: expected run time; 0 if unknown.
         restart_s: what a preemption costs besides the work since the last checkpoint, in seconds of work.
-        min_runtime_s: how long it runs before it may be preempted; None takes the rule's.
+        min_runtime_s: how long it runs before it may be preempted; None for the value of the rules.
         own_process: whether it gets a process of its own instead of the group's warm host.
         checkpoints: whether a preemption loses only the work since its last checkpoint.
     """
@@ -56,11 +56,11 @@ class PlacementRequest:
 
 
 class Stage(StrEnum):
-    """Where a request stands."""
+    """Stage of a request."""
 
     WAITING = "waiting"
-    CLEARING = "clearing"  # victims of it are being stopped, or groups removed
-    PLACING = "placing"  # its group is being made, or its work started
+    CLEARING = "clearing"  # its victims are being stopped, or groups in its way removed
+    PLACING = "placing"  # its group is being created, or its work started
     RUNNING = "running"
     STOPPING = "stopping"
     DONE = "done"
@@ -75,34 +75,34 @@ class Stage(StrEnum):
 
 @dataclass(slots=True)
 class Occupancy:
-    """One request through its life; owned and changed by the ledger alone.
+    """The state of one request over its life; owned and changed by the ledger alone.
 
     Attributes:
-        request: what is wanted.
+        request: the request as submitted.
         holder: the driver that submitted it; its lease keeps the work alive.
-        submitted_at: monotonic seconds; its place in line, kept when it is preempted.
+        submitted_at: monotonic seconds; determines its position in the queue, kept when it is preempted.
         order: breaks ties of `submitted_at`.
         stage: see `Stage`.
         epoch: grows with every start.
         lease_id: of the current or last start; empty before the first.
         group_id: where it runs or will run; empty when it waits.
-        started_at: monotonic seconds of the current start, None when it does not run.
+        started_at: monotonic seconds of the current start; None if it does not run.
         saved_at: monotonic seconds of the last checkpoint of this start (or its start).
-        served_s: seconds that it ran in all before this start; 0 where a stop left nothing of them.
+        served_s: seconds that it ran in total before this start; 0 if it makes no checkpoints, as stops undo its work.
         left_s: how much longer it was likely to run when it began to wait; see `Durations`.
-        outran: how many times twice as long as it stated it has run; see `Durations`.
-        preemptions: how often it was stopped for others that outrank it.
+        outran: how many doublings of its estimate it has run; see `Durations`.
+        preemptions: how often it was stopped for requests that outrank it.
         losses: how often its node or process was lost.
         stop_reason: why it is being stopped.
-        victims: request ids that must be gone before it is placed.
-        evicting: group ids that must be gone before its group is made.
-        waiting_since: monotonic seconds since it waits this time.
-        not_before: monotonic seconds before which no place is looked for again.
-        on_loan: whether it runs in a reserved group that is not its by right.
-        stopped_for: request id of the preemptor that stops it; empty otherwise.
-        stop_at: monotonic seconds when its stop was asked for.
-        begun: whether its work was asked to start in the group that it has now.
-        note: why it ended, for people.
+        victims: ids of requests that must be gone before it is placed.
+        evicting: ids of groups that must be gone before its group is created.
+        waiting_since: monotonic seconds since when it has been waiting this time.
+        not_before: monotonic seconds before which it is not placed again.
+        on_loan: whether it runs in a reserved group to which it is not entitled.
+        stopped_for: request id of the preemptor for which it is stopped; empty otherwise.
+        stop_at: monotonic seconds when the stop was commanded.
+        begun: whether its work was commanded to start in its current group.
+        note: why it ended, as text.
     """
 
     request: PlacementRequest

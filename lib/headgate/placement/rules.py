@@ -1,4 +1,4 @@
-"""Who may be stopped for whom: rules of preemption, checked when they are made."""
+"""Preemption rules: which work may be stopped for which, validated on creation."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from headgate.core.errors import did_you_mean
 from headgate.placement.errors import InvalidPlacementError
 
 LabelRules = Mapping[str, Mapping[str, tuple[str, ...]]]
-"""Label key -> value -> the values that it goes before."""
+"""Label key -> value -> the values that it outranks."""
 
 _LABEL_RULES: Final = TypeAdapter(dict[str, dict[str, tuple[str, ...]]])
 
@@ -30,19 +30,19 @@ _FINEST: Final = 0.001
 class LabelOrder:
     """A strict partial order of label sets, made by `label_order`.
 
-    The first key in the order of the rules at which two sets differ decides, as in a dictionary; values that the rules
-    of a key do not name count as one. Asking any key to decide instead would let two sets outrank each other.
+    The first key, in the order of the rules, at which two sets differ decides, as in lexicographic order; all values
+    that a key's rules do not name count as one. If any key could decide, two sets could outrank each other.
 
     Attributes:
         below: label key -> value -> every value that it outranks, directly or through others.
-        longest_chain: how many steps down the longest chain of label sets has; 0 without rules.
+        longest_chain: number of steps in the longest chain of label sets that outrank each other; 0 without rules.
     """
 
     below: Mapping[str, Mapping[str, frozenset[str]]]
     longest_chain: int
 
     def outranks(self, labels: Mapping[str, str], others: Mapping[str, str]) -> bool:
-        """Tell whether work with `labels` goes before work with `others`."""
+        """Tell whether work with `labels` outranks work with `others`."""
         for key, below in self.below.items():
             mine, theirs = labels.get(key), others.get(key)
             mine, theirs = (value if value in below else None for value in (mine, theirs))
@@ -52,7 +52,7 @@ class LabelOrder:
 
 
 def label_order(rules: LabelRules) -> LabelOrder:
-    """Return the order of label rules.
+    """Return the order that label rules define.
 
     Raises:
         InvalidPlacementError: a value outranks itself, directly or through others.
@@ -79,7 +79,7 @@ def label_order(rules: LabelRules) -> LabelOrder:
 
 
 class Aggressiveness(StrEnum):
-    """How small a difference in priority is enough to preempt."""
+    """How small a difference in priority suffices for preemption."""
 
     HIGH = "high"
     MEDIUM = "medium"
@@ -107,10 +107,10 @@ _KNOWN_WORDS: Final = {word: level for level, words in _ALIASES.items() for word
 
 @dataclass(frozen=True, slots=True)
 class PreemptionRules:
-    """When running work may be preempted for waiting work. Rules that would allow a cycle cannot be made.
+    """When running work may be preempted for waiting work. Rules that would allow a cycle are refused.
 
-    With these checks no chain of preemptions comes back to where it began: a chain of label preemptions climbs less
-    than `same_pool_threshold` in priority before it ends, and every other preemption falls by at least that.
+    Thus no chain of preemptions returns to where it began: along a chain of label preemptions priority rises by less
+    than `same_pool_threshold`, and every other preemption lowers it by at least that.
 
     Attributes:
         label_rules: label key -> value -> values that it may preempt; the first key whose values differ decides.
@@ -125,10 +125,10 @@ class PreemptionRules:
         budget_share: share of a pool's quota that may be preempted in one interval.
         budget_interval_s: the interval of `budget_share`.
         pair_interval_s: two requests preempt each other at most once in this time.
-        short_first: how many times as long as it is likely to run work lets others of its band go first that are
-            shorter and came later; 0 has who came first go first, and stops nobody for work of the same band.
+        short_first: for how many times its own expected run time a request lets shorter, later requests of its band
+            go first; with 0 the earlier request goes first, and no work is stopped for work of the same band.
         patience_s: work expected to end within this time is not preempted.
-        order: what `label_rules` mean together.
+        order: the order that `label_rules` define.
     """
 
     label_rules: LabelRules = field(default_factory=dict)
@@ -153,7 +153,7 @@ class PreemptionRules:
         object.__setattr__(self, "order", label_order(self.label_rules))
 
     def outranks(self, labels: Mapping[str, str], others: Mapping[str, str]) -> bool:
-        """Tell whether label rules are on and put work with `labels` before work with `others`."""
+        """Tell whether label rules are on and rank work with `labels` above work with `others`."""
         return self.label_preemption and self.order.outranks(labels, others)
 
 
@@ -184,10 +184,10 @@ def parse_aggressiveness(text: str) -> Aggressiveness:
 
 
 def checked_rules(*, aggressiveness: str | None = None, **settings: object) -> PreemptionRules:
-    """Return rules of named settings; thresholds that are not named follow `aggressiveness`.
+    """Return rules with the given settings; thresholds that are not given follow `aggressiveness`.
 
     Raises:
-        InvalidPlacementError: a setting is unknown or impossible, or the label rules have a cycle.
+        InvalidPlacementError: a setting is unknown or invalid, or the label rules have a cycle.
     """
     known = {each.name for each in fields(PreemptionRules) if each.init}
     for key in settings:
@@ -198,18 +198,18 @@ def checked_rules(*, aggressiveness: str | None = None, **settings: object) -> P
         settings = {"label_threshold": label, "same_pool_threshold": same_pool} | settings
     if "label_rules" in settings:
         settings["label_rules"] = _label_rules(settings["label_rules"])
-    return PreemptionRules(**settings)  # type: ignore[arg-type]  # its own checks look at the kind of each
+    return PreemptionRules(**settings)  # type: ignore[arg-type]  # it checks the type of each itself
 
 
 def rules_from(written: Mapping[str, object]) -> PreemptionRules:
-    """Return rules of a mapping, as a file or a call wrote it; see `checked_rules`."""
+    """Return rules from a mapping of settings, as in a file; see `checked_rules`."""
     if bad := [key for key in written if not isinstance(key, str)]:
         raise unknown_setting(str(bad[0]), [each.name for each in fields(PreemptionRules) if each.init])
     return checked_rules(**written)  # type: ignore[arg-type]  # each is checked there
 
 
 def unknown_setting(key: str, known: Iterable[str]) -> InvalidPlacementError:
-    """Return the error for a preemption setting that is not `known`, with the nearest that is."""
+    """Return the error for an unknown preemption setting, naming the nearest known one."""
     hint = did_you_mean(key, known, cutoff=0.4)
     return InvalidPlacementError(
         f"There is no preemption setting {key!r}{hint}", next_step=f"Known are {', '.join(sorted(known))}."
@@ -217,7 +217,7 @@ def unknown_setting(key: str, known: Iterable[str]) -> InvalidPlacementError:
 
 
 def _label_rules(written: object) -> LabelRules:
-    """Return label rules with tuples of values, however the lists were written."""
+    """Return label rules with tuples of values, whatever sequences were given."""
     try:
         return _LABEL_RULES.validate_python(written)
     except ValidationError as error:

@@ -1,4 +1,4 @@
-"""Pools written for a larger cluster, scaled down to what the nodes of this one have."""
+"""Scales pools written for a larger cluster down to what this cluster's nodes have."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from headgate.placement.holdings import place, take
 from headgate.placement.pool import GroupShape, NodeView, Pool
 
 MIN_FACTOR: Final = 0.25
-"""Nothing is scaled below a quarter of what was written."""
+"""Nothing is scaled below a quarter of its written size."""
 
 _PARTS: Final = 1_000
 _SCALED: Final = frozenset({CPU, MEMORY})
 
 
 def scaled(spec: PoolSpec, nodes: Sequence[NodeView]) -> tuple[Pool, float]:
-    """Return the pool with the largest factor <= 1 at which its reserved groups lie on the nodes together.
+    """Return the pool scaled by the largest factor <= 1 at which all its reserved groups fit on the nodes together.
 
-    The quota is scaled by the same factor, and is a reason to scale as well when the cluster has less in all. CPU and
-    memory are scaled; GPUs and named resources are whole things and stay as they were written.
+    The quota is scaled by the same factor, which is lowered, too, if the cluster has less than the quota. Only CPU and
+    memory are scaled; GPUs and named resources are indivisible and stay as written.
 
     Raises:
         CannotFitError: the reserved groups do not fit even at a quarter of their size.
     """
     written = spec.as_pool()
     most = _factor_of_quota(written, nodes)
-    # Of cuts 0, 1, 2 ... thousandths, the first with which everything lies somewhere.
+    # Going down in steps of a thousandth, the first factor at which everything fits.
     least = round(MIN_FACTOR * _PARTS)
     parts = range(most, least - 1, -1)
     found = bisect_left(parts, True, key=lambda part: _lie_together(_shrunk(written, part).reserved, nodes))
@@ -41,12 +41,12 @@ def scaled(spec: PoolSpec, nodes: Sequence[NodeView]) -> tuple[Pool, float]:
 
 
 def scaled_amounts(written: Amounts, factor: float) -> Amounts:
-    """Return amounts scaled as `scaled` does it, for requests of a scaled pool; never less than one unit."""
+    """Return amounts scaled as by `scaled`, for requests of a scaled pool; never less than one unit."""
     return _part_of(written, round(factor * _PARTS))
 
 
 def homeless(pool: Pool, nodes: Sequence[NodeView]) -> tuple[int, ...]:
-    """Return which reserved groups of a pool lie on none of the nodes, even if nothing else did."""
+    """Return the indices of a pool's reserved groups that would not fit on the nodes even if these were empty."""
     return tuple(number for number, shape in enumerate(pool.reserved) if not _lie_together([shape], nodes))
 
 
@@ -58,7 +58,7 @@ def _part_of(written: Amounts, parts: int) -> Amounts:
 
 def _shrunk(pool: Pool, parts: int) -> Pool:
     shapes = tuple(replace(each, bundles=tuple(_part_of(b, parts) for b in each.bundles)) for each in pool.reserved)
-    # Amounts of a few thousandths are rounded up to one: together they may be more than their part of the quota.
+    # Tiny amounts are rounded up to one unit, so together they may exceed the scaled quota.
     together = total(each.size for each in shapes)
     quota = {name: max(units, together.get(name)) for name, units in _part_of(pool.quota, parts).units}
     return replace(pool, quota=of_units(quota), reserved=shapes)
@@ -71,7 +71,7 @@ def _factor_of_quota(pool: Pool, nodes: Sequence[NodeView]) -> int:
 
 
 def _lie_together(shapes: Sequence[GroupShape], nodes: Sequence[NodeView]) -> bool:
-    """Tell whether each shape finds a place as in the ledger, the largest first."""
+    """Tell whether all shapes fit together, placed as by the ledger, the largest first."""
     room = {node.node_id: dict(node.total.units) for node in nodes}
     views = {node.node_id: node for node in nodes}
     whole = total(node.total for node in nodes)

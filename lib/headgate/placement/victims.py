@@ -1,4 +1,4 @@
-"""Which running work may be stopped for a waiting request, what that costs, and the cheapest set that is enough."""
+"""Which running work may be stopped for a waiting request, what that costs, and the cheapest sufficient set."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ Reason = Literal["label_based_preemption", "same_pool_preemption", "cross_pool_p
 """Why work was preempted; the first three are ScheduleMesh's words."""
 
 OUTRANKED: Final = "outranked_by_label"
-"""The rule that spares work which outranks the preemptor, however short that is."""
+"""The rule that spares work that outranks the preemptor, however short the preemptor is."""
 
 MUCH_SHORTER: Final = 4.0
-"""So many times as long has to be what is left of work that stops for shorter work of its band."""
+"""How many times longer the remaining run time of work must be for it to stop for shorter work of its band."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +30,8 @@ class Refusal:
 
     Attributes:
         rule: short name of the rule.
-        says: a sentence for people.
-        until: monotonic seconds when the rule holds no longer by itself; None where that is not known.
+        says: the reason, as a sentence.
+        until: monotonic seconds when the rule stops applying by itself; None if unknown.
     """
 
     rule: str
@@ -49,11 +49,10 @@ def refusal(
     reclaim: bool = False,
     shorter: bool = False,
 ) -> Refusal | None:
-    """Return why `victim`, which runs, may not be stopped for `preemptor`, which waits, or None if it may.
+    """Return why the running `victim` may not be stopped for the waiting `preemptor`, or None if it may.
 
-    `shorter` tells that it stops for the preemptor without being outranked, as `giving_way` has it. With `reclaim`
-    the victim runs in a reserved group on loan, and the preemptor is entitled to it: then it may be stopped unless it
-    already stops.
+    `shorter` means that the victim gives way without being outranked; see `giving_way`. With `reclaim` the victim runs
+    in a reserved group on loan to which the preemptor is entitled: then it may be stopped unless it already is.
     """
     if (held := out_of_reach(victim, reclaim=reclaim)) is not None or reclaim:
         return held
@@ -61,7 +60,7 @@ def refusal(
 
 
 def out_of_reach(victim: Occupancy, *, reclaim: bool) -> Refusal | None:
-    """Return why work is not there to be stopped."""
+    """Return why work cannot be stopped because it does not run, or None if it does."""
     if victim.stage is Stage.STOPPING:
         return Refusal("already_stopping", f"{victim.request_id} is being stopped already")
     if victim.stage is not Stage.RUNNING and not (reclaim and victim.stage is Stage.PLACING):
@@ -72,7 +71,7 @@ def out_of_reach(victim: Occupancy, *, reclaim: bool) -> Refusal | None:
 def kept(
     preemptor: PlacementRequest, victim: Occupancy, victim_pool: Pool, rules: PreemptionRules, *, shorter: bool
 ) -> Refusal | None:
-    """Return why work may not be stopped for this request, though it may be for others."""
+    """Return why work may not be stopped for this particular request, or None if it may."""
     if victim.request.pool != preemptor.pool:
         if not rules.cross_pool:
             return Refusal("other_pool", f"{victim.request_id} is in pool {victim_pool.name}, and cross_pool is off")
@@ -83,14 +82,15 @@ def kept(
 
 @dataclass(slots=True, eq=False)
 class Runner:
-    """Running work as it stands at one moment, whoever waits.
+    """Running work at one moment, as far as it does not depend on the waiting request.
 
     Attributes:
         occupancy: the work.
-        spared: why it may not be stopped for anybody.
+        spared: why it may not be stopped for any request; None if it may.
         stands_at: monotonic seconds that would order it in its band if it waited.
-        stops_for_s: how short work of its band has to be at most for it to be stopped; see `giving_way`.
-        passed_until: monotonic seconds; it went past all whose turn had come before, and has outrun what let it do so.
+        stops_for_s: the longest expected run time of a request of its band for which it stops; see `giving_way`.
+        passed_until: monotonic seconds; the work passed requests whose turn had come before this, by a guess of its
+            run time that it has since outrun. -inf if it has not.
     """
 
     occupancy: Occupancy
@@ -101,7 +101,7 @@ class Runner:
 
 
 def runner(running: Occupancy, durations: Durations, rules: PreemptionRules, now: float) -> Runner:
-    """Return running work as it stands now."""
+    """Return the `Runner` of running work as of `now`."""
     undone, held = undone_s(running, now), spared(running, rules, now)
     passed_until = -inf
     if running.request.checkpoints and running.started_at is not None and now > running.started_at + running.left_s:
@@ -114,27 +114,27 @@ def runner(running: Occupancy, durations: Durations, rules: PreemptionRules, now
 
 
 def turn_at(waiting: Occupancy, rules: PreemptionRules) -> float:
-    """Return until when a request lets shorter work of its band go first that came later; orders requests that wait."""
+    """Return until when a request lets shorter, later work of its band go first; this orders waiting requests."""
     return waiting.submitted_at + rules.short_first * waiting.left_s
 
 
 def giving_way(preemptor: Occupancy, among: Sequence[Runner], rules: PreemptionRules, *, in_turn: bool) -> set[Runner]:
-    """Return the running work that stops for waiting work which does not outrank it; `among` is alike for the rules.
+    """Return the work of `among`, all alike for the rules, that stops for waiting work that does not outrank it.
 
-    It is of the same pool, of no higher priority and band, and no wider, since a gang that stops has to find all of its
-    room at once again. It either stands behind the preemptor in the same band and is likely to run four times as long
-    as the preemptor and what stopping it undoes. So two of them cannot go on stopping each other without having run for
-    four times as long in between, what is lost is a small part of what the preemptor would have waited, and work that
-    never saves itself is spared. Or the preemptor is the first of its pool (`in_turn`), and the victim began after its
-    turn had come, behind which it stood, and has outrun what it was expected to take: on that it went past. The order
-    in line being strict, two cannot stop each other by that.
+    It is of the same pool, of no higher priority and band, and no wider, since a preempted gang has to find all of its
+    room at once again. In addition one of two cases applies. Either it would be behind the preemptor in the same band,
+    and is likely to run four times as long as the preemptor and the work that stopping it undoes. So two requests can
+    stop each other again only after running four times as long in between, the loss is a small part of what the
+    preemptor would have waited, and work that never saves its state is spared. Or the preemptor is the first of its
+    pool (`in_turn`), its turn had come before the victim, then behind it, started, and the victim has outrun the guess
+    that let it pass. As the order of the queue is strict, two requests cannot stop each other in this way.
     """
     mine, theirs = preemptor.request, among[0].occupancy.request
     bands = promoted_band(preemptor, rules), promoted_band(among[0].occupancy, rules)
     if not rules.short_first or mine.priority < theirs.priority or mine.pool != theirs.pool or bands[0] < bands[1]:
         return set()
     turn, size = turn_at(preemptor, rules), mine.size
-    # Lengths count by powers of two, so that what holds for one request holds for all of its kind.
+    # Lengths are compared as powers of two, so that the answer is the same for all requests of a kind.
     length_s = 2.0 ** level(preemptor.left_s) if bands[0] == bands[1] else inf
     return {
         each
@@ -152,7 +152,7 @@ def reason(
     reclaim: bool = False,
     shorter: bool = False,
 ) -> Reason:
-    """Return by which rule `victim` is stopped for `preemptor`."""
+    """Return the rule by which `victim` is stopped for `preemptor`."""
     if reclaim:
         return "reclaimed"
     if shorter:
@@ -163,15 +163,15 @@ def reason(
 
 
 def lost_work(victim: Occupancy, cluster: Amounts, now: float) -> float:
-    """Return what stopping work loses: seconds of the whole cluster, counted by its dominant share.
+    """Return the loss of stopping work: seconds of the whole cluster, weighted by the work's dominant share.
 
-    Lost is what was done since the last checkpoint, or since the start of work that makes none, and a new start.
+    The loss is the work since the last checkpoint, or since the start if there are none, plus the cost of a restart.
     """
     return victim.request.size.share_of(cluster) * (undone_s(victim, now) + victim.request.restart_s)
 
 
 def undone_s(victim: Occupancy, now: float) -> float:
-    """Return how much of its run a stop would undo, in seconds."""
+    """Return how many seconds of its run a stop would undo."""
     if victim.started_at is None:
         return 0.0
     since = max(victim.saved_at, victim.started_at) if victim.request.checkpoints else victim.started_at
@@ -179,12 +179,12 @@ def undone_s(victim: Occupancy, now: float) -> float:
 
 
 def promoted_band(occupancy: Occupancy, rules: PreemptionRules) -> int:
-    """Return the band of a request: the whole part of its priority, one more once it was stopped too often."""
+    """Return the band of a request: the whole part of its priority, plus one once it was preempted too often."""
     return floor(occupancy.request.priority) + (0 < rules.max_preemptions <= occupancy.preemptions)
 
 
 def spared(victim: Occupancy, rules: PreemptionRules, now: float) -> Refusal | None:
-    """Return why the work may not be stopped for anybody."""
+    """Return why work may not be stopped for any request, or None if it may."""
     request = victim.request
     if not request.preemptible:
         return Refusal("not_preemptible", f"{victim.request_id} was submitted as not preemptible")
@@ -209,9 +209,9 @@ def spared(victim: Occupancy, rules: PreemptionRules, now: float) -> Refusal | N
 
 
 def too_close(preemptor: PlacementRequest, victim: PlacementRequest, rules: PreemptionRules, *, shorter: bool) -> str:
-    """Return by which rule labels and priorities, compared in whole thousandths, spare a victim; empty if they do not.
+    """Return the rule by which labels and priorities, compared in whole thousandths, spare a victim; empty if none.
 
-    Neither changes, so what it answers holds for ever, but for `shorter`.
+    Labels and priorities never change, so the answer is permanent for a given `shorter`.
     """
     if rules.outranks(victim.labels, preemptor.labels):
         return OUTRANKED
@@ -228,9 +228,9 @@ def _threshold(preemptor: PlacementRequest, victim: PlacementRequest) -> str:
 
 
 def _most_above(rules: PreemptionRules) -> int:
-    """Return how much more priority a victim of a label rule may have, in thousandths.
+    """Return how much higher than the preemptor's the priority of a label rule's victim may be, in thousandths.
 
-    A whole chain of label preemptions must climb less than one by priority falls, or it could close a cycle.
+    A chain of label preemptions must raise it by less than one preemption by priority lowers it, or cycles could arise.
     """
     return min(_milli(rules.label_threshold), (_milli(rules.same_pool_threshold) - 1) // rules.order.longest_chain)
 
@@ -238,7 +238,7 @@ def _most_above(rules: PreemptionRules) -> int:
 def _told_too_close(
     preemptor: PlacementRequest, victim: PlacementRequest, rules: PreemptionRules, *, shorter: bool
 ) -> Refusal | None:
-    """Return why labels and priorities do not allow it."""
+    """Return why labels and priorities spare a victim, or None if they do not."""
     rule = too_close(preemptor, victim, rules, shorter=shorter)
     mine, theirs, name = preemptor.priority, victim.priority, victim.request_id
     match rule:
@@ -260,10 +260,10 @@ def _milli(number: float) -> int:
 
 
 Sufficient = Callable[[frozenset[str]], bool]
-"""Whether stopping these requests makes enough room; more requests never make less room."""
+"""Whether stopping these requests makes enough room; monotonic, as more requests never make less room."""
 
 EXACT_UP_TO: Final = 12
-"""With so many candidates the best set is searched exactly, with some tens of questions as a rule."""
+"""Up to this many candidates the best set is found by an exact search, usually with some tens of checks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,8 +273,8 @@ class Candidate:
     Attributes:
         request_id: unique among the candidates.
         band: whole part of its priority; lower bands are stopped first.
-        cost: work that is lost, >= 0.
-        started_at: monotonic seconds; of equals the one that started last is stopped.
+        cost: work that would be lost, >= 0.
+        started_at: monotonic seconds; among equals the one that started last is stopped.
     """
 
     request_id: str
@@ -289,9 +289,9 @@ Worth = tuple[float, int, float, tuple[str, ...]]
 def cheapest_set(candidates: Sequence[Candidate], sufficient: Sufficient) -> tuple[Candidate, ...] | None:
     """Return the set to stop, lowest band and cheapest first, or None if all together are not enough.
 
-    The set has the lowest highest band that is enough, then the least cost, then the fewest members, then the latest
-    start among them. With more than `EXACT_UP_TO` candidates in those bands it is a good one and not always the best;
-    no member of it is superfluous. `sufficient` is asked rarely, and never twice about the same set.
+    Among sufficient sets it has the lowest highest band, then the least cost, then the fewest members, then the latest
+    start among them. With more than `EXACT_UP_TO` candidates in those bands it is good but not always the best; no
+    member of it is superfluous. `sufficient` is called rarely, and never twice for the same set.
     """
     in_order = sorted(candidates, key=lambda each: (each.band, each.cost, -each.started_at, each.request_id))
     search = _Search(in_order, sufficient)
@@ -308,7 +308,7 @@ def cheapest_set(candidates: Sequence[Candidate], sufficient: Sufficient) -> tup
 
 @dataclass(slots=True)
 class _Search:
-    """One search; sets are bit masks over `among`. Remembers what it asked, and what follows from it."""
+    """One search; sets are bit masks over `among`. Caches answers and everything that follows from them."""
 
     among: list[Candidate]
     sufficient: Sufficient
@@ -332,20 +332,20 @@ class _Search:
         return enough
 
     def worth(self, mask: int) -> Worth:
-        """Return what is minimised, of sets in the lowest bands that are enough."""
+        """Return the values to minimise, for sets within the lowest sufficient bands."""
         members = self.members(mask)
         latest = max((each.started_at for each in members), default=0.0)
         return fsum(each.cost for each in members), len(members), -latest, tuple(each.request_id for each in members)
 
     def keep_lowest_bands(self) -> None:
-        """Leave out candidates of higher bands than are needed; what is left is enough."""
+        """Drop candidates of higher bands than needed; the rest is sufficient."""
         ends = [n for n in range(1, len(self.among)) if self.among[n].band != self.among[n - 1].band]
         ends.append(len(self.among))
         first = bisect_left(ends, True, hi=len(ends) - 1, key=lambda end: self.enough((1 << end) - 1))
         self.among = self.among[: ends[first]]
 
     def greedy(self) -> int:
-        """Return the better of two sets: the cheapest first, and again with the one that was needed last in front."""
+        """Return the better of two greedy sets: cheapest first, and again with the last candidate needed put first."""
         numbers = list(range(len(self.among)))
         first, last = self._grown(numbers)
         numbers.remove(last)
@@ -353,7 +353,7 @@ class _Search:
         return min(first, second, key=self.worth)
 
     def exact(self, best: int) -> int:
-        """Return the best set, by branch and bound from a set that is enough; the dearest are decided first."""
+        """Return the best set, by branch and bound from a sufficient set; the most expensive are decided first."""
         best_worth = self.worth(best)
 
         def descend(chosen: int, undecided: int) -> None:
@@ -372,7 +372,7 @@ class _Search:
         return best
 
     def _grown(self, numbers: Sequence[int]) -> tuple[int, int]:
-        """Return a set without superfluous members, taken in this order, and the number that made it enough."""
+        """Return a set without superfluous members, taken in this order, and the candidate that made it sufficient."""
 
         def first(count: int) -> int:
             return sum(1 << number for number in numbers[:count])

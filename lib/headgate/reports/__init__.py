@@ -1,4 +1,4 @@
-"""What a campaign found, to be read: reports with figures and tables, and the live view of a running one."""
+"""A campaign's results for readers: reports with figures and tables, and the live view of a running campaign."""
 
 from headgate.core import names_by_stub
 

@@ -1,4 +1,4 @@
-"""The arena to be looked at: its figure, one HTML page that needs nothing else, and Markdown for an artifact."""
+"""The arena's presentation: its figure, a self-contained HTML page, and Markdown for an artifact."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MIN_TASKS: Final = 10
-"""With fewer tasks an interval leans on a normal distribution that is not there yet."""
+"""With fewer tasks, the normal approximation of an interval does not hold."""
 
 _ORDERS: Final = 2
 
@@ -34,8 +34,8 @@ class ArenaComparison:
     Attributes:
         first: key of one model.
         second: key of the other one.
-        score: of the first: 1 won, 0.5 a tie, 0 lost; a mean where each order was judged several times.
-        judged: the first model's share by each judgement; it stood first in the first, third, … of them. None where
+        score: score of the first: 1 won, 0.5 tie, 0 lost; a mean if each order was judged several times.
+        judged: the first model's share in each judgement; it was shown first in the first, third, … of them. Empty if
             both answers are the same, and no judge was asked.
     """
 
@@ -52,12 +52,12 @@ class Rated:
     """One model in the arena.
 
     Attributes:
-        rank: 1, and one more for each connected model that is better by more than chance explains.
-        rating: on Elo's scale; 1,000 is the mean of the models that comparisons connect it with.
-        low: 95 % interval.
-        groups: letters; two models that share one have not been told apart.
+        rank: 1 plus the number of connected models that are better by more than chance explains.
+        rating: on the Elo scale; 1,000 is the mean of the models that comparisons connect it with.
+        low: lower bound of the 95 % interval; `high` is its upper bound.
+        groups: letters; models that share one cannot be distinguished.
         win_share: mean score over its comparisons, ties counting half.
-        component: number of the group of connected models, from 0.
+        component: number of its group of connected models, from 0.
     """
 
     rank: int
@@ -77,12 +77,12 @@ class JudgeRecord:
     """How a judge behaved over all comparisons.
 
     Attributes:
-        orders: pairs of judgements: the same two answers in both orders.
-        undecided: of them, those in which the order changed who was preferred.
-        first_twice: of them, those in which whatever stood first was preferred both times.
-        second_twice: likewise, second.
-        ties: of all pairs, those in which both orders said tie.
-        agreement: of all judgements of a comparison, turned to the same model.
+        orders: number of pairs of judgements of the same two answers in both orders.
+        undecided: pairs in which the order changed the preferred model.
+        first_twice: pairs in which the answer shown first was preferred both times.
+        second_twice: pairs in which the answer shown second was preferred both times.
+        ties: pairs with a tie in both orders.
+        agreement: agreement of all judgements of a comparison, from the same model's point of view.
     """
 
     name: str
@@ -100,8 +100,8 @@ class ArenaBoard:
 
     Attributes:
         models: best first, within each component; the largest component first.
-        shares: (model, against) -> comparisons, and the mean score of the first.
-        warnings: what the reader ought to know, a sentence each.
+        shares: (model, against) -> number of comparisons, and the mean score of the first.
+        warnings: caveats for the reader, a sentence each.
     """
 
     models: tuple[Rated, ...]
@@ -174,7 +174,7 @@ def _rated(names: Sequence[str], made: Strengths, comparisons: Sequence[ArenaCom
 
 
 def _apart(order: Sequence[int], made: Strengths) -> set[tuple[int, int]]:
-    """Return the places in the order of every two models that are told apart, or that nothing connects."""
+    """Return the positions in the order of every two models that can be distinguished, or are not connected."""
     seat = {number: at for at, number in enumerate(order)}
     pairs = made.told_apart()
     pairs |= {(one, other) for one, other in combinations(order, 2) if made.component[one] != made.component[other]}
@@ -203,7 +203,7 @@ def _record(judge: str, comparisons: Sequence[ArenaComparison]) -> JudgeRecord:
 
 
 def _told(rated: Sequence[Rated], tasks: int, record: JudgeRecord) -> list[str]:
-    """Return what the comparisons themselves say about how far to trust the ratings."""
+    """Return sentences about how far the ratings can be trusted, judging by the comparisons."""
     found = []
     components = len({one.component for one in rated})
     if components > 1:
@@ -215,7 +215,7 @@ def _told(rated: Sequence[Rated], tasks: int, record: JudgeRecord) -> list[str]:
         found.append(f"{tasks} task{'s' * (tasks != 1)} only: with fewer than {MIN_TASKS} no interval can be relied on")
     if record.orders and record.undecided == record.orders:
         found.append(
-            f"the order of the answers decided all {record.orders:,} comparisons: the judge told nothing apart, and "
+            f"the order of the answers decided all {record.orders:,} comparisons: the judge distinguished none, and "
             "everything counts as a tie"
         )
     elif record.undecided * 2 > record.orders:
@@ -227,25 +227,25 @@ def _told(rated: Sequence[Rated], tasks: int, record: JudgeRecord) -> list[str]:
 _CAPTION: Final = "Rating of each model on Elo's scale; lines are 95 % intervals, 1,000 is the mean"
 
 _MATRIX: Final = 25
-"""Models in the matrix of win shares; a wider one cannot be read."""
+"""Maximum models in the matrix of win shares; a wider one is unreadable."""
 
 ARENA_DEFINITIONS: Final[Mapping[str, str]] = {
-    "comparison": "Two models' answers to the same task before the judge, in both orders. Who is preferred in both "
-    "orders wins; all else is a tie, which counts half a win for each.",
-    "rating": "Strength by the model of Bradley and Terry on Elo's scale: 400 points are odds of 10 to 1, 1,000 is the "
+    "comparison": "The judge compares two models' answers to the same task in both orders. The model preferred in both "
+    "orders wins; everything else is a tie, which counts as half a win for each.",
+    "rating": "Strength by the Bradley-Terry model on the Elo scale: 400 points are odds of 10 to 1, 1,000 is the "
     "mean of the models that comparisons connect. A weak prior keeps models that never lost finite.",
-    "95 % interval": "By task: comparisons of one task are not independent of each other. Of one model at a time, and "
-    "of its distance from the mean.",
-    "rank": "1, and one more for each model that is better with p (Holm over every two models) of 5 % at most.",
-    "group": "Two models that share a letter have not been told apart. That is no proof that they are equal.",
-    "win share": "Mean over the comparisons: 1 for a win, one half for a tie. It depends on whom a model was compared "
-    "with; the rating allows for that.",
-    "order changed it": "Share of comparisons whose verdict changed when the answers changed places. Preferring "
-    "whatever stands first (or second) twice is the judge's own bias, and counts as a tie.",
+    "95 % interval": "By task, since comparisons of one task are not independent of each other; for one model at a "
+    "time, and its distance from the mean.",
+    "rank": "1 plus the number of models that are better with p <= 5 % (Holm over all pairs of models).",
+    "group": "Models that share a letter cannot be distinguished. That does not prove them equal.",
+    "win share": "Mean over the comparisons: 1 for a win, one half for a tie. It depends on the opponents of a model; "
+    "the rating allows for that.",
+    "order changed it": "Share of comparisons whose verdict changed when the answers changed places. Preferring the "
+    "answer shown first (or second) twice is the judge's own bias, and counts as a tie.",
     "alpha": "Krippendorff's, over all judgements of a comparison: 1 when they are equal, 0 when they differ as much "
     "as those of different comparisons.",
 }
-"""Term -> what it means."""
+"""Term -> its meaning."""
 
 
 def rating_rows(board: ArenaBoard) -> list[dict[str, str]]:
@@ -268,13 +268,13 @@ def rating_rows(board: ArenaBoard) -> list[dict[str, str]]:
 
 
 def share_rows(board: ArenaBoard) -> list[dict[str, str]]:
-    """Return the matrix of win shares: a row per model, a column per other one."""
+    """Return the matrix of win shares: a row per model, a column per opponent."""
     names = [one.model for one in board.models]
     return [{"model": name} | {other: _share(board, name, other) for other in names} for name in names]
 
 
 def judge_rows(board: ArenaBoard) -> list[dict[str, str]]:
-    """Return how the judge behaved, as one row; none without comparisons."""
+    """Return the judge's record as one row; no row without comparisons."""
     record = board.judge
     if not record.orders:
         return []
@@ -296,7 +296,7 @@ def judge_rows(board: ArenaBoard) -> list[dict[str, str]]:
 
 
 def arena_document(board: ArenaBoard) -> dict[str, Any]:
-    """Return the arena as JSON values; an interval without an end is null."""
+    """Return the arena as JSON values; an infinite bound is null."""
     return {
         "judge": asdict(board.judge),
         "environments": list(board.environments),
@@ -314,7 +314,7 @@ def arena_document(board: ArenaBoard) -> dict[str, Any]:
 
 
 def interval(low: float, high: float) -> str:
-    """Return the interval of a rating; a dash where nothing is known."""
+    """Return the interval of a rating; a dash if it is unbounded."""
     return f"{low:,.0f} to {high:,.0f}" if math.isfinite(low) and math.isfinite(high) else "–"
 
 

@@ -32,9 +32,9 @@ class CheckpointScore:
     """One checkpoint on the curve.
 
     Attributes:
-        mean: over environments, with its interval; None where no sample has a score.
+        mean: mean over environments, with its interval; None if no sample has a score.
         missing: its samples, and those without a score.
-        versus: comparison with the best checkpoint before it, on the same tasks; None for the first one.
+        versus: comparison with the best earlier checkpoint, on the same tasks; None for the first one.
     """
 
     step: int
@@ -45,22 +45,22 @@ class CheckpointScore:
 
     @property
     def difference(self) -> PairedDifference | None:
-        """From the best before it, with its interval; None for the first, and where too few tasks are in common."""
+        """Difference from the best earlier one, with interval; None for the first, or with too few common tasks."""
         return self.versus.difference if self.versus is not None else None
 
     @property
     def is_regression(self) -> bool:
-        """Whether it is worse than the best before it: the whole interval of the paired difference lies below zero."""
+        """Whether it is worse than the best earlier one: the interval of the paired difference lies below zero."""
         return self.difference is not None and self.difference.high < 0
 
     @property
     def is_progress(self) -> bool:
-        """Whether the whole interval lies above zero."""
+        """Whether it is better than the best earlier one: the interval lies above zero."""
         return self.difference is not None and self.difference.low > 0
 
     @property
     def verdict(self) -> str:
-        """What it is, in words."""
+        """The result of the comparison, in words."""
         if self.mean is None:
             return "no score"
         if self.versus is None:
@@ -76,7 +76,7 @@ class CheckpointCurve:
 
     Attributes:
         points: each checkpoint that has samples.
-        board: where their means and intervals come from; a missing score counts as 0 in every comparison.
+        board: the source of their means and intervals; a missing score counts as 0 in every comparison.
     """
 
     points: tuple[CheckpointScore, ...]
@@ -94,7 +94,7 @@ class CheckpointCurve:
 
 
 def step_of(name: str) -> int | None:
-    """Return the last number in the name of a checkpoint; None where it has none."""
+    """Return the last number in a checkpoint's name; None if it has none."""
     numbers = _NUMBER.findall(name.removesuffix(".gguf"))
     return int(numbers[-1][-_MOST_DIGITS:]) if numbers else None
 
@@ -102,8 +102,8 @@ def step_of(name: str) -> int | None:
 def build_curve(samples: pl.DataFrame, steps: Mapping[str, int]) -> CheckpointCurve:
     """Return the curve of the checkpoints that have samples.
 
-    Each one is compared with the best before it by its interval of 95 %, which is not corrected for how many there are:
-    one in forty equal checkpoints looks worse by chance.
+    Each is compared with the best earlier one by a 95 % interval, which is not corrected for multiple comparisons: one
+    in forty equal checkpoints looks worse by chance.
 
     Args:
         samples: with the columns `LEADERBOARD_COLUMNS`.

@@ -1,4 +1,4 @@
-"""Tables to be looked at, with what the reader ought to know beside them: as one HTML page, and as safe Markdown."""
+"""Tables with the notes that readers need, as one HTML page and as safe Markdown."""
 
 from __future__ import annotations
 
@@ -18,47 +18,47 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 RANKING: Final[Mapping[str, str]] = {
-    "mean": "In an environment the mean over the scored samples; over several the plain mean of theirs, each counting "
-    "the same. * where the model has no score in one of them: models scored in more environments come first.",
+    "mean": "In one environment, the mean over the scored samples; over several, the plain mean of these means, "
+    "equally weighted. * if the model has no score in one of them: models scored in more environments come first.",
     "missing": "The share of the model's samples without a score.",
-    "cost, per point": "What the model's samples cost, their judgements included: as billed, else by its prices; and "
-    "that by the sum of their scores. ‡ where the cost of some samples is not known: these are left out of both.",
-    "worst case": "The mean with every missing score 0, by which models are listed: failing gains a model nothing.",
-    "rank": "1, and one more for each model that is better with p (Holm over every two models) of 5 % at most. Models "
-    "of one rank are tied, which does not prove them equal. † where the order by mean would be another, had the "
-    "missing scores of one model been 0 and those of another 1.",
-    "group": "Two models that share a letter have not been told apart. That is no proof that they are equal.",
-    "neighbours": "What is decided between each model and the next one by the test of `headgate rank`, on so many "
-    "tasks of each environment, about tasks like these: all verdicts are right with a probability of 95 %, though one "
-    "looks again and again. They are corrected for every two models, since scores made the order; those that are not "
+    "cost, per point": "The cost of the model's samples, including judgements, as billed, else by its prices; and that "
+    "cost divided by the sum of the scores. ‡ if the cost of some samples is not known: these are left out of both.",
+    "worst case": "The mean with every missing score 0, by which models are listed: a model gains nothing by failing.",
+    "rank": "1 plus the number of models that are better with p <= 5 % (Holm over all pairs of models). Models "
+    "of equal rank are tied, which does not prove them equal. † if the order by mean could change, with the missing "
+    "scores of one model 0 and those of another 1.",
+    "group": "Models that share a letter cannot be distinguished. That does not prove them equal.",
+    "neighbours": "The verdicts of the test of `headgate rank` on each model and the next one, about tasks like these, "
+    "with the number of tasks of each environment: all verdicts are right with a probability of 95 %, however often "
+    "one looks. They are corrected for all pairs of models, since the order depends on the scores; models that are not "
     "neighbours are not compared. One that comes before is not worse by more than the indifference.",
-    "difference": "Mean over the tasks that both models did of the difference of their means of a task. Environments "
-    f"with fewer than {MIN_COMMON_TASKS} common tasks are left out. * where the means rest on more than these tasks.",
+    "difference": "The mean, over the tasks of both models, of the difference of their mean scores. Environments with "
+    f"fewer than {MIN_COMMON_TASKS} common tasks are left out. * if the means cover more than these tasks.",
 }
-"""Term -> what it means, in every table that ranks models."""
+"""Term -> its meaning, in every table that ranks models."""
 
 DEFINITIONS: Final[Mapping[str, str]] = {
     "sample": "One outcome of one task. Rows with the same task id are counted once: the scored one if there is one, "
     "else the one that ended first.",
     **RANKING,
-    "95 % interval": "In the leaderboard by task: a task counts once however often it was sampled. In the scores "
-    "Wilson's interval where every score is 0 or 1, Student's t otherwise. After one score that is neither, it is the "
-    "whole range from 0 to 1, since nothing is known of the spread.",
-    "success": "The share of the scored samples that their environment calls a success.",
-    "errors": "Samples with an error of any kind, those of the model itself (bad_answer, budget) included.",
-    "missing score": "A failure of the provider, of the environment or of the judge, a cancelled sample, and one that "
-    "no day's budget has room for (daily_budget), has no score. It is never counted as 0; it is left out of means and "
-    "shown below. An answer that cannot be used (bad_answer), and a sample's budget used up (budget), is the model's "
-    "own and scores 0.",
+    "95 % interval": "In the leaderboard by task: a task counts once however often it was sampled. In the scores, "
+    "Wilson's interval if every score is 0 or 1, otherwise Student's t. For a single score that is neither, it is the "
+    "whole range from 0 to 1, since nothing is known about the spread.",
+    "success": "The share of the scored samples that their environment considers a success.",
+    "errors": "Samples with an error of any kind, including the model's own (bad_answer, budget).",
+    "missing score": "A failure of the provider, the environment or the judge, a cancelled sample, and one that "
+    "exceeds a whole day's budget (daily_budget) has no score. It is never counted as 0; it is left out of means and "
+    "shown below. An unusable answer (bad_answer) and a used-up budget of a sample (budget) are the model's own and "
+    "score 0.",
     "provider error": "rate_limited, provider_failure, provider_timeout, auth, quota, bad_request or connection, after "
     "every retry that the policy allows.",
-    "if missing were 0, if missing were 1": "The model's mean had every missing score been 0, or 1, over all "
-    "environments that it was sampled in. The mean that no error had hidden lies between the two.",
-    "latency": "Duration of a scored episode, model calls and environment together. p50 is the median; 5 % take longer "
-    "than p95.",
+    "if missing were 0, if missing were 1": "The model's mean if every missing score were 0, or 1, over all "
+    "environments in which it was sampled. The mean without errors lies between the two.",
+    "latency": "Duration of a scored episode, including model calls and environment. p50 is the median; 5 % take "
+    "longer than p95.",
     "tokens": "Prompt and completion tokens of all samples, as the endpoints count them.",
 }
-"""Term -> what it means."""
+"""Term -> its meaning."""
 
 
 def score(value: float | None) -> str:
@@ -72,7 +72,7 @@ def interval(low: float | None, high: float | None) -> str:
 
 
 def percent(share: float | None) -> str:
-    """Return a share as a percentage; what is not quite 0 or 100 is not written as if it were."""
+    """Return a share as a percentage; values close to 0 or 100 are not rounded to them."""
     if share is None:
         return "–"
     if 0 < share < 0.001:
@@ -89,12 +89,12 @@ def seconds(value: float | None) -> str:
 
 
 def count(value: int | None) -> str:
-    """Return an integer with thousands marked."""
+    """Return an integer with thousands separators; a dash when there is none."""
     return "–" if value is None else f"{value:,}"
 
 
 def template(name: str, package: str = "headgate.reports") -> Template:
-    """Return a template of this room, or of a package; what it shows is escaped, what it is not given is an error.
+    """Return a template of this package or another; it escapes values, and undefined variables are errors.
 
     A package's template may extend `base.html.j2`, and use `parts.html.j2`.
     """
@@ -117,15 +117,15 @@ def _environment(package: str) -> Environment:
 
 
 MAX_BYTES: Final = 100_000
-"""Of Markdown for an artifact: artifacts are rows of a database and are sent whole to the UI."""
+"""Maximum size of Markdown for an artifact: artifacts are database rows, and sent to the UI in one piece."""
 
 _MOST_ROWS: Final = 200
 
 DRAWN: Final = 60
-"""Models that a figure draws; the tables have them all."""
+"""Maximum models that a figure draws; the tables have all of them."""
 
 _PROBLEMS: Final = 20
-"""Of these Markdown has as many at most; the page has ten times as many."""
+"""Maximum problems in Markdown; the page shows ten times as many."""
 
 Rows = Sequence[Mapping[str, str]]
 """A table: each row maps the names of the columns, in their order, to cells."""
@@ -136,13 +136,13 @@ class Compared:
     """What a page and an artifact show.
 
     Attributes:
-        period: a line below it.
-        tables: by their headings; empty ones are left out.
-        names: columns whose cells are words and not numbers: nothing in them can become markup.
+        period: a line below the title.
+        tables: tables with their headings; empty ones are left out.
+        names: columns of words instead of numbers, whose cells are escaped.
         notes: sentences below the first table.
-        is_told_first: whether they stand before the tables.
+        is_told_first: whether the problems come before the tables.
         figure_name: prefix of the figure's ids.
-        draw: makes the figure that stands above its caption; None where there is none.
+        draw: returns the figure to show with the caption; None without a figure.
     """
 
     title: str
@@ -160,12 +160,12 @@ class Compared:
     draw: Callable[[], Figure | None] | None = None
 
     def figures(self) -> dict[str, str]:
-        """Return the figure under its caption, as an SVG element; nothing where there is nothing to draw."""
+        """Return the figure as an SVG element by its caption; empty if there is nothing to draw."""
         figure = self.draw() if self.draw is not None else None
         return {} if figure is None else {self.caption: inline_svg(figure, self.figure_name, self.caption)}
 
     def page(self) -> str:
-        """Return one HTML page that needs nothing else; equal comparisons give equal pages."""
+        """Return one self-contained HTML page; equal input gives equal pages."""
         return template("compared.html.j2").render(
             title=safe_text(self.title, limit_chars=200),
             period=safe_text(self.period, limit_chars=200),
@@ -181,7 +181,7 @@ class Compared:
         )
 
     def markdown(self) -> str:
-        """Return Markdown of at most 100 kB: with fewer rows per table where it would be longer."""
+        """Return Markdown of at most 100 kB, with fewer rows per table if necessary."""
         limit = _MOST_ROWS
         while len((text := self._markdown(limit)).encode()) > MAX_BYTES and limit:
             limit //= 2
@@ -205,7 +205,7 @@ class Compared:
 
 
 def named_table(rows: Rows, limit: int, *, names: frozenset[str]) -> str:
-    """Return a Markdown table of at least one row and at most `limit`, with a line about those that are left out."""
+    """Return a Markdown table of one to `limit` rows, with a line about rows that are left out."""
     cells = [[code(cell) if column in names else cell for column, cell in row.items()] for row in rows[:limit]]
     header = [code(column) if "@" in column else column for column in rows[0]]
     rule = ["---" if column in names else "--:" for column in header]
@@ -215,18 +215,18 @@ def named_table(rows: Rows, limit: int, *, names: frozenset[str]) -> str:
 
 
 def code(text: str, *, limit_chars: int = 300) -> str:
-    """Return `text` as a code span for a table cell: nothing in it is a link, an image, HTML or a column."""
+    """Return `text` as a code span for a table cell, so that none of it becomes a link, image, HTML or column."""
     shown = safe_text(text, limit_chars=limit_chars).replace("`", "'").replace("|", "\\|").strip()
     return f"`{shown}`" if shown else ""
 
 
 def plain(text: str, *, limit_chars: int = 300) -> str:
-    """Return `text` for a heading or a sentence, every character of Markdown or HTML in it escaped."""
+    """Return `text` for a heading or sentence, with all Markdown and HTML characters escaped."""
     shown = safe_text(text, limit_chars=limit_chars)
     entities = shown.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return "".join(f"\\{character}" if character in "\\`*_{}[]()#+-.!|~:" else character for character in entities)
 
 
 def bulleted(sentences: Iterable[str]) -> str:
-    """Return sentences as a list, nothing in them markup."""
+    """Return sentences as a Markdown list, escaped."""
     return "\n".join(f"- {plain(sentence, limit_chars=1_000)}" for sentence in sentences)

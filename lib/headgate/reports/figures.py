@@ -1,6 +1,6 @@
 """The figures of a report that do not run over time: scores, latency, errors.
 
-Each function returns a matplotlib `Figure` that no global state knows of, or None when there is nothing to draw.
+Each function returns a matplotlib `Figure` outside pyplot's global state, or None when there is nothing to draw.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _DOT_PLOT_MODELS: Final = 24
 """With more models, or more environments than fit two rows of panels, a heat map is easier to read."""
 _MAX_ROWS: Final = 80
 _WRITTEN_COLUMNS: Final = 16
-"""More columns than these leave no room to write the mean into the cell; a colour bar explains it then."""
+"""With more columns there is no room to write the mean into the cell, so a colour bar explains it."""
 
 _PANELS_PER_ROW: Final = 4
 
@@ -94,7 +94,7 @@ def _heat_map(summary: pl.DataFrame, models: Sequence[str], environments: Sequen
     else:
         bar = figure.colorbar(mesh, ax=axes, label="mean score", fraction=0.03, pad=0.01)
         if bar.solids is not None:
-            bar.solids.set_rasterized(False)  # an image otherwise, and the SVG is to embed none
+            bar.solids.set_rasterized(False)  # otherwise an image, which the SVG must not embed
     return figure
 
 
@@ -107,7 +107,7 @@ def _write_means(axes: Axes, grid: Sequence[Sequence[float]]) -> None:
 
 
 def latency_figure(samples: pl.DataFrame, models: Sequence[str]) -> Figure | None:
-    """Return how long scored episodes took, by environment and by model: 5–95 %, 25–75 % and the median."""
+    """Return durations of scored episodes by environment and by model: 5–95 %, 25–75 % and the median."""
     scored = samples.filter(pl.col("score").is_not_null(), pl.col("latency_s") > 0)
     if scored.is_empty():
         return None
@@ -198,7 +198,7 @@ _STEPS_S: Final = (1, 5, 15, 60, 300, 900, 1800, 3600, 7200, 14_400, 21_600, 43_
 
 
 def samples_figure(samples: pl.DataFrame) -> Figure | None:
-    """Return the samples finished over time, stacked by environment; the rarest of many are shown together."""
+    """Return the samples finished over time, stacked by environment; the rarest of many are combined."""
     if samples.is_empty():
         return None
     width_s, start, buckets = _buckets(samples)
@@ -249,7 +249,7 @@ def _counts(samples: pl.DataFrame, start: float, width_s: int, buckets: int) -> 
 
 
 def _buckets(samples: pl.DataFrame) -> tuple[int, float, int]:
-    """Return width, start and number of the time buckets: at most 60, and of a width that people use."""
+    """Return width, start and number of the time buckets: at most 60, of a common width."""
     first = float(samples["started_at"].min() or 0.0)  # type: ignore[arg-type]
     last = float(samples["finished_at"].max() or 0.0)  # type: ignore[arg-type]
     span = max(1.0, last - first)
@@ -259,7 +259,7 @@ def _buckets(samples: pl.DataFrame) -> tuple[int, float, int]:
 
 
 def _mean_running(samples: pl.DataFrame, start: float, width: int, buckets: int) -> list[float]:
-    """Return the mean number of episodes in progress in each bucket: busy seconds of it divided by its width."""
+    """Return the mean number of episodes in progress in each bucket: its busy seconds divided by its width."""
     busy = [0.0] * buckets
     for begun, ended in samples.select("started_at", "finished_at").iter_rows():
         first, last = int((begun - start) // width), int((ended - start) // width)

@@ -1,4 +1,4 @@
-"""The leaderboard: who is better than whom, and how surely. Every table that ranks models takes its ranks from here."""
+"""The leaderboard: which model is better, and with what certainty. All tables that rank models use its ranks."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ from headgate.statistics import (
 )
 
 MissingRule = Literal["bound", "exclude", "zero"]
-"""What samples without a score count as in a ranking; `build_leaderboard` says how."""
+"""How samples without a score count in a ranking; see `build_leaderboard`."""
 
 MISSING_RULES: Final[tuple[MissingRule, ...]] = get_args(MissingRule)
 
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """A model's samples in all environments that it was sampled in.
+    """A model's samples in all environments in which it was sampled.
 
     Attributes:
-        scored: those with a score.
-        mean_if_zero: mean over these environments, had every missing score been 0.
-        mean_if_one: likewise 1; the mean that no error had hidden lies between the two.
+        scored: samples with a score.
+        mean_if_zero: mean over these environments if every missing score were 0.
+        mean_if_one: mean if every missing score were 1; the mean without errors lies between the two.
     """
 
     samples: int
@@ -57,14 +57,14 @@ class Missing:
 
     @property
     def share(self) -> float:
-        """Samples without a score, of all."""
+        """Share of samples without a score."""
         return 1 - self.scored / self.samples
 
 
 def bounds_table(samples: pl.DataFrame) -> pl.DataFrame:
-    """Return one row per model: its counts, its mean over environments, and the means that missing scores allow.
+    """Return one row per model: its counts, its mean over environments, and its possible means given missing scores.
 
-    A mean over environments counts each the same, as in the leaderboard; it leaves out those without a score.
+    A mean over environments weighs each equally, as in the leaderboard; it leaves out those without a score.
     """
     scored, points = pl.col("score").count(), pl.col("score").sum()
     return (
@@ -76,7 +76,7 @@ def bounds_table(samples: pl.DataFrame) -> pl.DataFrame:
             (points / pl.len()).alias("mean_if_zero"),
             ((points + pl.len() - scored) / pl.len()).alias("mean_if_one"),
         )
-        .sort("model", "environment")  # the order of a sum is in its last digit
+        .sort("model", "environment")  # a sum's last digit depends on its order
         .group_by("model", maintain_order=True)
         .agg(
             pl.col("samples", "scored").sum(),
@@ -87,10 +87,10 @@ def bounds_table(samples: pl.DataFrame) -> pl.DataFrame:
 
 
 def could_move(order: Sequence[str], missing: Mapping[str, Missing]) -> frozenset[str]:
-    """Return the models whose place in the order another one could take, or give, by what is missing of the two.
+    """Return the models that could change places with another one because of missing scores.
 
-    Two could change places where the lower one has the higher mean with all its missing scores 1 and those of the
-    other 0, or would then be scored in more environments.
+    Two could change places if the lower one has the higher mean, or is scored in more environments, with all its
+    missing scores 1 and those of the other 0.
     """
     found: set[str] = set()
     for place, above in enumerate(order):
@@ -106,15 +106,15 @@ def could_move(order: Sequence[str], missing: Mapping[str, Missing]) -> frozense
 _NEEDED: Final = ("task_id", "model", "environment", "index", "score", "success", "finished_at", "trace_id")
 
 LEADERBOARD_COLUMNS: Final = (*_NEEDED, "answer", *COST_COLUMNS)
-"""What a leaderboard reads of a sample."""
+"""The columns that a leaderboard needs."""
 
 MAX_MODELS: Final = 200
-"""More models are not compared with each other: pairs grow with their square, and Holm's correction with the pairs."""
+"""More models are not compared with each other: pairs grow quadratically, and Holm's correction with the pairs."""
 
 
 @dataclass(frozen=True, slots=True)
 class NoAnswers:
-    """Why there is no maj@k: no sample of the environment has an answer that could be voted on."""
+    """Why there is no maj@k: no sample of the environment has an answer to vote on."""
 
     environment: str
 
@@ -143,19 +143,19 @@ class Standing:
     """One model over all of its environments.
 
     Attributes:
-        rank: 1 and one for each model that is better by more than chance explains; None where it could be compared
-            with nobody though there are others, or there are more than `MAX_MODELS`.
-        could_move: whether scores that are missing could change its place.
-        groups: letters; two models that share one have not been told apart.
-        mean: plain mean over its environments, with its interval; under `bound` it reaches from the interval that it
-            had with all missing scores 0 to the one with all of them 1.
-        samples: scored ones.
-        tasks: different ones that it is compared on: among the scored ones under `exclude`, else among all.
-        missing: its samples without a score, and what they could have changed.
+        rank: 1 plus the number of models that are better by more than chance explains; None if it could not be
+            compared with any other, or there are more than `MAX_MODELS`.
+        could_move: whether missing scores could change its place.
+        groups: letters; models that share one cannot be distinguished.
+        mean: plain mean over its environments, with its interval; under `bound` the interval reaches from the low end
+            with all missing scores 0 to the high end with all of them 1.
+        samples: number of scored samples.
+        tasks: number of distinct tasks compared: among the scored samples under `exclude`, else among all.
+        missing: its samples without a score, and their possible effect.
         versus: comparison with the reference; None for the reference itself.
-        passes: k -> mean of pass@k over environments; None where one of them has too few samples.
-        majorities: k -> mean of maj@k likewise; None also where one of them has no answers.
-        cost: of its samples; None where that of none is known.
+        passes: k -> mean of pass@k over environments; None if one of them has too few samples.
+        majorities: k -> mean of maj@k likewise; None also if one of them has no answers.
+        cost: cost of its samples; None if no sample's cost is known.
     """
 
     rank: int | None
@@ -178,16 +178,16 @@ class Leaderboard:
     """What samples say about models.
 
     Attributes:
-        environments: in which a model has a score, by name, in order.
+        environments: environments in which a model has a score, sorted by name.
         without_scores: environments in which no model has one.
         against: the reference model; empty without models.
-        is_chosen: whether somebody chose it; else it is the first by mean.
-        standings: best first; models with scores in more of the environments go before.
+        is_chosen: whether the reference was chosen; otherwise it is the first by mean.
+        standings: best first; models with scores in more of the environments come first.
         cells: models in that order, environments by name.
-        unscored: models without any score, and how many samples they have.
-        pairs: every two models, the one that stands higher first, with p-values corrected for all of them.
-        most_compared: none are where there are more models than this.
-        neighbours: what is decided between each model and the next one, in the order of `standings`.
+        unscored: models without any score -> number of samples.
+        pairs: every two models, the higher-placed one first, with p-values corrected for all pairs.
+        most_compared: with more models than this, none are compared with each other.
+        neighbours: verdicts on each model and the next one, in the order of `standings`.
     """
 
     environments: tuple[str, ...]
@@ -204,7 +204,7 @@ class Leaderboard:
     neighbours: RankingReport = field(default_factory=RankingReport)
 
     def left_out(self, model: str) -> tuple[str, ...]:
-        """Return the environments that its mean leaves out, since it has no score there."""
+        """Return the environments that a model's mean leaves out, since it has no score there."""
         own = self._scored_in.get(model, ())
         return tuple(environment for environment in self.environments if environment not in own)
 
@@ -221,14 +221,14 @@ class Leaderboard:
         return any(one.cost is not None for one in self.standings)
 
     def is_partial(self, one: Standing) -> bool:
-        """Return whether a model's difference from the reference is over fewer tasks than the mean of either."""
+        """Return whether a model's difference from the reference covers fewer tasks than the mean of either."""
         if one.versus is None or one.versus.difference is None:
             return False
         own = {standing.tasks for standing in self.standings if standing.model in {one.model, self.against}}
         return own != {one.versus.difference.tasks}
 
     def problems(self) -> tuple[str, ...]:
-        """Return what could not be told, a sentence each, the same sentence once."""
+        """Return what could not be determined, a sentence each, without duplicates."""
         found = [f"{pair.model} and {pair.against}: {pair.problem}" for pair in self.pairs if pair.problem]
         found += [
             f"{cell.model} in {cell.environment}: {made}"
@@ -253,15 +253,15 @@ def build_leaderboard(
     """Return the leaderboard of `samples`.
 
     Args:
-        samples: with the columns `LEADERBOARD_COLUMNS`, of which `answer` and costs may be missing; a task is what has
-            the same environment and index.
-        against: key or name of the model that the others are compared with; the first by mean when empty.
-        ks: of pass@k and maj@k.
-        missing: what samples without a score count as. `bound`: nothing in a mean; 0 where models are put in order,
-            compared and ranked, so that no model gains by failing; 0 and 1 at the ends of an interval. `zero`: 0
-            everywhere. `exclude`: nothing anywhere.
+        samples: frame with the columns `LEADERBOARD_COLUMNS`, of which `answer` and costs may be missing; samples with
+            the same environment and index belong to the same task.
+        against: key or name of the reference model; the first by mean when empty.
+        ks: the k of pass@k and maj@k.
+        missing: how samples without a score count. `bound`: not in a mean; as 0 when models are ordered, compared and
+            ranked, so that no model gains by failing; as 0 and 1 for the ends of an interval. `zero`: as 0 everywhere.
+            `exclude`: nowhere.
         most_compared: more models than this are not compared with each other, and have no rank.
-        indifference: of the verdicts on neighbours: either may come first when their means differ by this at most. In
+        indifference: for verdicts on neighbours: either may come first if their means differ by at most this. In
             (0, 1); 0 for no verdicts.
 
     Raises:
@@ -274,7 +274,7 @@ def build_leaderboard(
     lacking = {str(row.pop("model")): Missing(**row) for row in bounds}
     scored = rows.filter(pl.col("score").is_not_null())
     counted = rows.filter(pl.col("environment").is_in(scored["environment"].unique().to_list()))
-    if missing == "bound":  # a model without any score stays without a place
+    if missing == "bound":  # a model without any score has no place
         counted = counted.filter(pl.col("model").is_in(scored["model"].unique().to_list()))
     at_worst = scored if missing == "exclude" else counted.with_columns(pl.col("score").fill_null(0.0))
     low = _cells(at_worst, ks)
@@ -352,7 +352,7 @@ def _cells(scored: pl.DataFrame, ks: Sequence[int] = ()) -> dict[str, list[Cell]
         tasks = scored.group_by("model", "environment", "index").agg(
             pl.col("success").sum().alias("successes"),
             pl.len().alias("samples"),
-            pl.struct("answer", "success").sort_by("task_id").alias("votes"),  # ids have no order in time or score
+            pl.struct("answer", "success").sort_by("task_id").alias("votes"),  # ids are unrelated to time and score
         )
         by_task = tasks.sort("index").partition_by("model", "environment", as_dict=True, maintain_order=True)
     found: dict[str, list[Cell]] = {}
@@ -371,7 +371,7 @@ def _cells(scored: pl.DataFrame, ks: Sequence[int] = ()) -> dict[str, list[Cell]
 
 
 def _bounded(cells: Sequence[Cell], low: Sequence[Cell], high: Sequence[Cell]) -> list[Cell]:
-    """Return cells with intervals that hold whatever the missing scores were, and `ks` with each a failure."""
+    """Return cells with intervals valid for any values of the missing scores, and `ks` with these as failures."""
     found = {cell.environment: cell for cell in cells}
     return [
         replace(bad, estimate=replace(cell.estimate, low=bad.estimate.low, high=good.estimate.high))

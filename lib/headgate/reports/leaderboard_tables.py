@@ -1,4 +1,4 @@
-"""A leaderboard as rows of text for every reader of it, and as a document for programs."""
+"""A leaderboard as rows of text for people, and as a document for programs."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 
 
 FEWER: Final = " *"
-"""Marks a mean that is not over all environments, and a difference that is not over all tasks of both models."""
+"""Marks a mean over fewer than all environments, and a difference over fewer than all tasks of both models."""
 
 COULD_MOVE: Final = " †"
 """Marks a rank that missing scores could change."""
 
 PARTIAL: Final = " ‡"
-"""Marks a cost that is not of all samples."""
+"""Marks a cost that does not cover all samples."""
 
 _NAMED: Final = 5
 
@@ -43,14 +43,14 @@ _COUNTED_AS: Final[Mapping[MissingRule, str]] = {
     "bound": "Order, ranks, groups and differences count a missing score as 0: failing gains nothing. Means leave it "
     "out; intervals reach from all of them 0 to all of them 1.",
     "zero": "A missing score counts as 0 everywhere.",
-    "exclude": "Missing scores are left out everywhere: a model that fails where it is unsure ranks higher by it.",
+    "exclude": "Missing scores are left out everywhere, so a model that fails where it is unsure ranks higher.",
 }
 
 _listed: Final = partial(some_of, most=_NAMED)
 
 
 def leaderboard_notes(board: Leaderboard, *, of_differences: bool = True) -> tuple[str, ...]:
-    """Return a sentence for each mark and each gap in the leaderboard's tables, those `of_differences` if they show."""
+    """Return a sentence for each mark and gap in the leaderboard's tables; `of_differences` if they show these."""
     return (
         *_means(board),
         *(_differences(board) if of_differences else ()),
@@ -78,7 +78,7 @@ def _differences(board: Leaderboard) -> Iterator[str]:
         if one.versus is not None and board.is_partial(one):
             few = _listed([f"{environment} ({count(common)})" for environment, common in one.versus.left_out.items()])
             less = f"; left out, with fewer than {MIN_COMMON_TASKS} of them: {few}" if few else ""
-            told.append((one.model, f"difference from {board.against} over common tasks alone{less}."))
+            told.append((one.model, f"difference from {board.against} over common tasks only{less}."))
     yield from _same(told)
 
 
@@ -120,11 +120,11 @@ def _costs(board: Leaderboard) -> Iterator[str]:
         if one.cost is not None and one.cost.is_partial
     ]
     if told:
-        yield f"‡ Cost of the samples alone whose cost is known: {_listed(told)}."
+        yield f"‡ Cost only of samples whose cost is known: {_listed(told)}."
 
 
 def _same(told: Iterable[tuple[str, str]]) -> Iterator[str]:
-    """Yield each sentence once, after the names of all of whom it is said."""
+    """Yield each sentence once, after the names of all models to which it applies."""
     for sentence, said in groupby(sorted(told, key=lambda one: one[1]), key=lambda one: one[1]):
         yield f"* {_listed([name for name, _ in said])}: {sentence}"
 
@@ -132,13 +132,13 @@ def _same(told: Iterable[tuple[str, str]]) -> Iterator[str]:
 def standing_rows(board: Leaderboard) -> list[dict[str, str]]:
     """Return one row per model, best first: rank, mean with interval, missing scores, groups, difference, votes.
 
-    Models without any score come last and have no rank. Marks are explained by `footnotes`.
+    Models without any score come last and have no rank. `leaderboard_notes` explains the marks.
     """
     return [_standing(board, one) for one in board.standings] + [_unscored(board, model) for model in board.unscored]
 
 
 def versus_rows(board: Leaderboard) -> list[dict[str, str]]:
-    """Return one row per model but the reference: the paired difference and what it rests on."""
+    """Return one row per model except the reference: the paired difference and its basis."""
     return [_versus(one.versus) for one in board.standings if one.versus is not None]
 
 
@@ -148,7 +148,7 @@ def cell_rows(board: Leaderboard) -> list[dict[str, str]]:
 
 
 def leaderboard_document(board: Leaderboard) -> dict[str, Any]:
-    """Return the leaderboard as JSON values, every two models included."""
+    """Return the leaderboard as JSON values, including every pair of models."""
     return {
         "environments": list(board.environments),
         "against": board.against or None,
@@ -202,7 +202,7 @@ def leaderboard_document(board: Leaderboard) -> dict[str, Any]:
 
 
 def p_value(value: float | None) -> str:
-    """Return a p-value with three digits; what is smaller is not written as 0."""
+    """Return a p-value with three digits; smaller values are not rounded to 0."""
     return "–" if value is None else "< 0.001" if value < 0.001 else f"{value:.3f}"
 
 
@@ -334,10 +334,10 @@ _ANY_WIDTH = 10_000
 class ScoreTable:
     """The ranking with its notes, and the mean score and count of scored samples of each pair; for `Console.print`.
 
-    Models are rows and environments columns, or the other way round, or each pair is a row: the first that fits.
+    Models are rows and environments columns, or vice versa, or each pair is a row: the first layout that fits.
 
     Attributes:
-        environments: in this order, also those without a sample; those of the board when empty.
+        environments: environments to show, in this order, also without samples; the board's when empty.
     """
 
     board: Leaderboard
@@ -374,7 +374,7 @@ class ScoreTable:
 
 
 def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *, names: int = 1) -> Table:
-    """Return a table whose first `names` columns are aligned to the left."""
+    """Return a table whose first `names` columns are left-aligned."""
     table = Table(title=title, title_justify="left")
     for place, column in enumerate(columns):
         table.add_column(Text(printable(column)), justify="left" if place < names else "right", overflow="fold")
@@ -402,7 +402,7 @@ DEFINITIONS: Final[Mapping[str, str]] = {
     "maj@k": "Share of tasks whose most frequent answer among k samples is a success: mean over groups of k samples, "
     "equally frequent answers by their share, samples without an answer not counted.",
 }
-"""Term -> what it means."""
+"""Term -> its meaning."""
 
 
 def leaderboard_figure(board: Leaderboard) -> Figure | None:

@@ -1,4 +1,4 @@
-"""A running campaign in a terminal: a table that a live display redraws, and plain lines where there is none."""
+"""A running campaign in a terminal: a table for a live display, and plain lines otherwise."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from headgate.core import status as campaign_status
 from headgate.telemetry import counted, duration, printable
 
 _PAUSED_ROWS = 5
-"""Models that wait and are named with their reason."""
+"""Maximum waiting models that are named with their reason."""
 
 
 def live_view(status: campaign_status.CampaignStatus, *, max_rows: int = 30) -> Group:
     """Return the header line and the table of models and environments, for `rich.live.Live` or `Console.print`.
 
-    With more than `max_rows` pairs, those that are furthest behind are shown, and the others summed up in a line.
+    With more than `max_rows` pairs, it shows those furthest behind, and sums up the others in a line.
     """
     shown = _shown(status.pairs, max_rows)
     parts: list[Text | Table] = [_header(status), _table(status, shown)]
@@ -43,7 +43,7 @@ def status_lines(status: campaign_status.CampaignStatus) -> list[str]:
 
 
 def engines_said(engines: campaign_status.EngineStatus | None) -> str:
-    """Return how the engines of a model stand; empty for a model with an endpoint."""
+    """Return the state of a model's engines in words; empty for a model with an endpoint."""
     if engines is None:
         return ""
     if engines.state == "awake":
@@ -53,7 +53,7 @@ def engines_said(engines: campaign_status.EngineStatus | None) -> str:
 
 
 def _paused(models: Sequence[campaign_status.ModelStatus]) -> list[Text]:
-    """Return a line for each of the first models that wait, with the reason; a line for the others together."""
+    """Return a line with the reason for each of the first waiting models, and one line for the others."""
     paused = [(model.model, why) for model in models if (why := _why_it_waits(model))]
     lines = [Text(printable(f"{model} waits: {why}"), "yellow") for model, why in paused[:_PAUSED_ROWS]]
     if len(paused) > _PAUSED_ROWS:
@@ -100,7 +100,7 @@ def _table(status: campaign_status.CampaignStatus, pairs: Sequence[campaign_stat
     paused = {model.model for model in status.models if model.is_paused}
     former = ""
     for pair in pairs:
-        # `Text` and never a string: rich would read markup in it, and a name may look like markup.
+        # `Text` instead of a string, in which rich would interpret names as markup.
         name = Text(
             printable(pair.model) if pair.model != former else "", style="yellow" if pair.model in paused else ""
         )

@@ -1,4 +1,4 @@
-"""Why samples that somebody asked for are not there, or have no score: sentences for people."""
+"""Sentences that explain why requested samples are missing, or have no score."""
 
 from __future__ import annotations
 
@@ -24,29 +24,29 @@ def missing_lines(
     in_hand: Set[tuple[str, str, int]] = frozenset(),
     spooled: int = 0,
 ) -> list[str]:
-    """Return a line on tasks that were not taken, on each kind of error that left some without a score, on cut answers.
+    """Return lines about tasks that were not sampled, each kind of error that left tasks unscored, and cut-off answers.
 
-    A task that has a score by now is no such task, and one that failed several times is one.
+    A task that has a score by now is not counted, and one that failed several times counts once.
 
     Args:
-        samples: of the tasks that were asked for, with their errors.
-        left_out: model, environment and sequence of tasks that the journal did not give.
-        journal: its folder or address.
-        store: where the samples are.
-        in_hand: those of `left_out` that another run is to sample.
-        spooled: samples that the journal has and the store has not.
+        samples: samples of the requested tasks, with their errors.
+        left_out: model, environment and sequence of tasks that the journal did not assign.
+        journal: folder or address of the journal.
+        store: address of the store.
+        in_hand: those of `left_out` that another run will sample.
+        spooled: number of samples in the journal that are not in the store yet.
     """
     left, of_journal = left_out - set(samples.select(_CELL).iter_rows()), f"the journal {redacted(str(journal))}"
     lines = []
     if count := len(left & in_hand):
         what = f"{counted(count, 'task')} that {of_journal} has given to another run"
-        lines.append(f"not taken: {what}; run the same again when that one has ended")
+        lines.append(f"not taken: {what}; run the same command again when that run has ended")
     if spooled:
         what = f"{counted(spooled, 'sample')} in {of_journal}; the next run of this journal stores them"
         lines.append(f"not yet in the store {store}: {what}, and `headgate doctor` says whether it can be written")
     elif count := len(left - in_hand):
-        what = f"{counted(count, 'task')} that {of_journal} has given out before, and of which the store {store} has no"
-        lines.append(f"not taken: {what} sample; name the store that has, or another journal to take them again")
+        what = f"{counted(count, 'task')} that {of_journal} has assigned before, but for which the store {store} has no"
+        lines.append(f"not taken: {what} sample; name the store that has them, or another journal to take them again")
     kinds = (
         samples.sort("finished_at")
         .group_by(_CELL, maintain_order=True)
@@ -60,5 +60,5 @@ def missing_lines(
         lines.append(f"{count} without a score: {kind}, such as {said}")
     if "finish_reason" in samples.columns and (cut := samples.filter(pl.col("finish_reason") == "length")).height:
         whose = some_of(sorted(cut["model"].unique()), 5)
-        lines.append(f"{cut.height} with an answer cut off at its limit of tokens: {whose}; raise max_tokens")
+        lines.append(f"{cut.height} with an answer cut off at its token limit: {whose}; raise max_tokens")
     return [safe_text(line) for line in lines]

@@ -1,4 +1,4 @@
-"""What a ranking decided, in sentences and rows; and what stored samples decide between neighbours of an order."""
+"""The results of a ranking, in sentences and rows; and verdicts of stored samples on neighbours in an order."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ from headgate.sampling import NEXT_SAMPLES, RankingReport
 from headgate.statistics import MIN_COMMON_TASKS, PairwiseRanking
 
 INDIFFERENCE: Final = 0.02
-"""Of verdicts on stored samples, where none is stated."""
+"""Default indifference of verdicts on stored samples."""
 
 _NEARLY_SURE: Final = 0.999
 
 _CONFIDENCE: Final = "with 95 % confidence in all of them together"
 _MOST_LINES: Final = 45
 _MOST_TASKS: Final = 4_000
-"""Tasks of an environment that a verdict on stored samples rests on, the first ones: seconds for a thousand models."""
+"""Maximum tasks per environment, the first ones, for verdicts on stored samples: seconds for a thousand models."""
 
 _WORDS: Final = {"better": "is better than", "not worse": "comes before", "alike": "is as good as"}
 _MIRRORED: Final = {"worse": "better", "not better": "not worse"}
 
 
 def neighbours_of(scored: pl.DataFrame, order: Sequence[str], indifference: float) -> RankingReport:
-    """Return what stored samples decide between each model and the next one of an order.
+    """Return the verdicts of stored samples on each model and the next one in an order.
 
-    It is the test of `headgate rank` on a table without an end: verdicts are about tasks like these. A row is a task
-    of each environment that both models have `MIN_COMMON_TASKS` tasks of; tasks come in the order in which any model
-    first ended them, so that samples to come are added at the end, and verdicts may be looked at at any time. They are
-    corrected for every two models, since scores made the order.
+    This is the test of `headgate rank` on an unbounded table: verdicts are about tasks like these. A row is a task of
+    each environment in which both models have `MIN_COMMON_TASKS` tasks. Tasks are in the order in which any model first
+    ended them, so future samples are appended, and verdicts are valid at any time. They are corrected for every pair of
+    models, since the order depends on the scores.
 
     Args:
         scored: `model`, `environment`, `index`, `score` and `finished_at`; a task counts with the mean of its samples.
-        order: of models; others are passed over.
-        indifference: in (0, 1).
+        order: the models in order; others are ignored.
+        indifference: see `INDIFFERENCE`; in (0, 1).
 
     Raises:
         InvalidInputError: if `indifference` is not between 0 and 1.
@@ -49,7 +49,7 @@ def neighbours_of(scored: pl.DataFrame, order: Sequence[str], indifference: floa
     rows = _rows(scored, order)
     pair, row = rows["pair"].to_numpy(), rows["row"].to_numpy()
     length = 1 + int(row.max(initial=0)) + NEXT_SAMPLES // 2
-    sides = np.full((2 * count, length), np.nan)  # both models of each pair
+    sides = np.full((2 * count, length), np.nan)  # two rows per pair of models
     sides[2 * pair, row], sides[2 * pair + 1, row] = rows["first"].to_numpy(), rows["second"].to_numpy()
     ranking = PairwiseRanking(
         sides,
@@ -62,7 +62,7 @@ def neighbours_of(scored: pl.DataFrame, order: Sequence[str], indifference: floa
     is_open = [one.verdict == "open" and one.rows > 0 for one in found]
     for place, one in enumerate(found):
         if not one.rows:
-            ranking.drop(2 * place)  # no sample of one of the two can be foreseen
+            ranking.drop(2 * place)  # samples of one of the two cannot be predicted
     models = sum(is_open[max(0, place - 1) : place + 1].count(True) > 0 for place in range(count + 1))
     foreseen = 0.0
     if models:  # a model with two open pairs is sampled once for both
@@ -81,7 +81,7 @@ def neighbours_of(scored: pl.DataFrame, order: Sequence[str], indifference: floa
 
 
 def _rows(scored: pl.DataFrame, order: Sequence[str]) -> pl.DataFrame:
-    """Return by pair and row the two models' scores, means over environments, and how many environments these are."""
+    """Return by pair and row the two models' mean scores over environments, and the number of environments."""
     places = pl.DataFrame({"model": order, "pair": range(len(order))}, schema={"model": pl.String, "pair": pl.Int64})
     task, within = ["environment", "index"], ("pair", "environment")
     when = scored.group_by(task).agg(pl.col("finished_at").min()).sort("finished_at", *task).with_row_index("turn")
@@ -105,7 +105,7 @@ def _rows(scored: pl.DataFrame, order: Sequence[str]) -> pl.DataFrame:
 
 
 def ranking_lines(report: RankingReport) -> list[str]:
-    """Return how many pairs are ranked, each of at most 45 in a line, and what more samples would decide."""
+    """Return the number of ranked pairs, a line for each of up to 45, and what more samples would decide."""
     pairs = len(report.pairs)
     lines = [f"{pairs - report.open} of {pairs} pairs of models are ranked, {_CONFIDENCE}"]
     decided = [pair for pair in report.pairs if pair.verdict != "open"]
@@ -117,7 +117,7 @@ def ranking_lines(report: RankingReport) -> list[str]:
 
 
 def neighbours_said(report: RankingReport) -> str:
-    """Return how many neighbours are ranked, how surely, and what more samples would decide; empty without any."""
+    """Return the number of ranked neighbours, the certainty, and what more samples would decide; empty without any."""
     if not report.pairs:
         return ""
     pairs = len(report.pairs)
@@ -129,7 +129,7 @@ def neighbours_said(report: RankingReport) -> str:
 
 
 def neighbour_rows(report: RankingReport) -> list[dict[str, str]]:
-    """Return one row per two neighbours: which comes first, by how much, how surely and on how many tasks."""
+    """Return one row per pair of neighbours: which comes first, the difference, certainty and number of tasks."""
     return [
         {
             "model": pair.first,
@@ -149,7 +149,7 @@ def ranking_document(report: RankingReport) -> dict[str, Any]:
 
 
 def _percent(certainty: float) -> str:
-    """Return a probability that is not rounded to certainty."""
+    """Return a probability, without rounding it up to 100 %."""
     return f"{certainty:.1%}" if certainty == 1 or certainty < _NEARLY_SURE else f"> {_NEARLY_SURE:.1%}"
 
 
@@ -164,7 +164,7 @@ def _shown(pairs: list[ModelsRanked]) -> Iterator[str]:
 
 
 def _forward(pair: ModelsRanked) -> ModelsRanked:
-    """Return a pair with the model first that comes first."""
+    """Return a pair with the better model first."""
     if pair.verdict in _MIRRORED or (pair.verdict not in _WORDS and pair.difference < 0):
         verdict = _MIRRORED.get(pair.verdict, pair.verdict)
         turned = pair.second, pair.first, verdict, pair.certainty, pair.tasks, -pair.difference, -pair.high, -pair.low

@@ -1,4 +1,4 @@
-"""A report on samples: a self-contained page, Markdown for an artifact, tables and figures."""
+"""A report about samples: a self-contained page, Markdown for an artifact, tables and figures."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ PROVIDER_ERRORS: Final = (
     ErrorKind.CONNECTION,
     ErrorKind.ENGINE,
 )
-"""Kinds that the model's endpoint, or the way to it, is responsible for."""
+"""Kinds of errors caused by the model's endpoint or the connection to it."""
 
 _TYPES: Final[dict[str, Any]] = {
     **dict.fromkeys(("task_id", "model", "environment", "error_kind", "error", "trace_id"), pl.String),
@@ -43,22 +43,22 @@ _TYPES: Final[dict[str, Any]] = {
     **dict.fromkeys(("score", "started_at", "finished_at", "latency_s"), pl.Float64),
     "success": pl.Boolean,
 }
-"""The columns that a report reads; the others, conversations above all, are left where they are."""
+"""The columns that a report reads; it does not load others, above all conversations."""
 
 _ERROR_ROWS: Final = 200
 
 
 SERVED: Final = ("served_model", "system_fingerprint")
-"""Columns of a sample that say who answered."""
+"""Columns of a sample that name what answered."""
 
 MOST_SERVED: Final = 5
-"""Of a model in a sentence, the latest."""
+"""Maximum served models named in a sentence, the latest ones."""
 
 
 def checked_samples(samples: pl.DataFrame) -> pl.DataFrame:
     """Return one row per task with the columns that a report reads, times in seconds since the epoch.
 
-    Samples without an `index` have no task in common, so that models cannot be compared.
+    Samples without an `index` have no common tasks, so models cannot be compared.
     """
     if samples.is_empty():
         return pl.DataFrame(schema=_TYPES)
@@ -100,7 +100,7 @@ def served_notes(samples: pl.DataFrame) -> tuple[str, ...]:
 def summary_table(samples: pl.DataFrame) -> pl.DataFrame:
     """Return one row per model and environment: counts, mean score with interval, latency, tokens.
 
-    Latency is that of the scored samples: an endpoint that times out would otherwise look like a slow model.
+    Latency covers only scored samples: otherwise an endpoint that times out would look like a slow model.
     """
     is_scored = pl.col("score").is_not_null()
     rows = (
@@ -147,7 +147,7 @@ def summary_table(samples: pl.DataFrame) -> pl.DataFrame:
 def leaderboard_table(board: Leaderboard) -> pl.DataFrame:
     """Return one row per model, best first, as `build_leaderboard` ranks them; models without any score come last.
 
-    `left_out` counts the environments that the mean leaves out; `rank_could_change` is of missing scores.
+    `left_out` counts the environments that the mean leaves out; `rank_could_change` is due to missing scores.
     """
     schema = {
         "rank": pl.Int64,
@@ -198,10 +198,10 @@ def error_table(samples: pl.DataFrame) -> pl.DataFrame:
 
 
 def missing_table(samples: pl.DataFrame) -> pl.DataFrame:
-    """Return one row per model: how many of its samples have no score, why, and what that could hide.
+    """Return one row per model: how many of its samples have no score, why, and how that could affect the mean.
 
-    `mean` is that of the leaderboard; `mean_if_zero` and `mean_if_one` are what it had been, had every missing score
-    been 0, or 1: the mean that no error would have hidden lies between them. Cancelled samples count among the missing.
+    `mean` is that of the leaderboard; `mean_if_zero` and `mean_if_one` are the mean if every missing score were 0 or 1:
+    the mean without errors lies between them. Cancelled samples count as missing.
     """
     kinds = {
         "provider_errors": pl.col("error_kind").is_in([kind.value for kind in PROVIDER_ERRORS]),
@@ -220,7 +220,7 @@ def missing_table(samples: pl.DataFrame) -> pl.DataFrame:
 
 
 def in_order(table: pl.DataFrame, models: Sequence[str]) -> pl.DataFrame:
-    """Return the rows of `table` with its models in the order of `models`, otherwise as they were."""
+    """Return the rows of `table` sorted by the order of `models`, otherwise unchanged."""
     rank = pl.col("model").replace_strict(list(models), range(len(models)), return_dtype=pl.Int64)
     return table if table.is_empty() else table.sort(rank, maintain_order=True)
 
@@ -238,10 +238,10 @@ def _column(name: str, given: pl.DataType) -> pl.Expr:
 
 
 NAMES: Final = frozenset({"model", "next", "verdict", "environment", "group", "kind", "where", "last message"})
-"""Columns of words and not of numbers."""
+"""Columns of words instead of numbers."""
 
 MAX_SCORE_ROWS: Final = 1_000
-"""Rows of a table artifact at most: a UI renders all of them at once."""
+"""Maximum rows of a table artifact: the UI renders all of them at once."""
 
 FIGURES: Final[Mapping[str, str]] = {
     "scores": "Mean score and 95 % interval of each model by environment",
@@ -253,7 +253,7 @@ FIGURES: Final[Mapping[str, str]] = {
 """Name -> caption of every figure that a report can have."""
 
 _MAX_ROWS: Final = 2_000
-"""Rows of one table of the page at most; the tables themselves are in the report's data."""
+"""Maximum rows of one table on the page; the report's data has the complete tables."""
 
 
 def rows_of(tables: dict[str, pl.DataFrame], board: Leaderboard) -> dict[str, list[dict[str, str]]]:
@@ -310,13 +310,13 @@ def _error(row: dict[str, Any]) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What was made of some samples.
+    """A report in all its forms.
 
     Attributes:
-        html: one page that needs nothing else: no script, no network.
+        html: one self-contained page: no script, no network.
         markdown: GitHub-flavoured, at most 100 000 bytes.
         tables: `leaderboard`, `summary`, `missing`, `errors`.
-        figures_svg: name -> SVG element, as it stands in the page.
+        figures_svg: name -> SVG element, as in the page.
         figures_png: name -> PNG on white.
     """
 
@@ -341,16 +341,16 @@ def build_report(
     with_png: bool = True,
     missing: MissingRule = "bound",
 ) -> Report:
-    """Return the report on `samples`; the same input gives the same report.
+    """Return the report about `samples`; the same input gives the same report.
 
     Args:
         samples: one row per sample, columns as the fields of `core.Sample`; without rows the report says so, and
-            without `index`, which says what tasks models have in common, it gives no ranks.
-        title: of the page.
-        period: what time the samples are from; by default from the first start to the last end.
-        settings: shown in the page, secrets redacted.
-        with_png: whether to draw the figures as PNG too; it takes about as long as all the rest.
-        missing: what samples without a score count as in the ranking, see `build_leaderboard`.
+            without `index`, which identifies common tasks, it has no ranks.
+        title: title of the page.
+        period: time span of the samples; by default from the first start to the last end.
+        settings: shown on the page, secrets redacted.
+        with_png: whether to draw the figures as PNG as well, which takes about as long as everything else.
+        missing: how samples without a score count in the ranking; see `build_leaderboard`.
 
     Raises:
         InvalidInputError: if a column is missing.

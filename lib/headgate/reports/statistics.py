@@ -28,9 +28,9 @@ class TaskScores:
     """Scored samples, and each model's mean score of each task.
 
     Attributes:
-        environments: by name, in order.
+        environments: sorted by name.
         samples: (model, environment) -> its samples.
-        means: environment -> model -> mean score by task, in one order for all models; NaN where it has none.
+        means: environment -> model -> mean score by task, in the same order for all models; NaN without a score.
     """
 
     environments: tuple[str, ...]
@@ -53,10 +53,10 @@ class TaskScores:
         return cls(environments, dict(sorted(samples.items())), means)
 
     def difference(self, first: str, second: str) -> tuple[PairedDifference | None, Mapping[str, int]]:
-        """Return how much better `first` is over the environments with enough common tasks, each counting the same.
+        """Return how much better `first` is over the environments with enough common tasks, weighted equally.
 
-        None where there is no such environment. Beside it stand the environments that it leaves out, of those in which
-        one of the two has scores, with the number of common tasks there.
+        None if there is no such environment. The second value has the environments that it leaves out although one of
+        the two has scores there, with their number of common tasks.
         """
         parts, left_out = [], {}
         for environment, means in self.means.items():
@@ -86,15 +86,15 @@ def estimates_by(scored: pl.DataFrame, *keys: str) -> dict[tuple[str, ...], Mean
     """Return the mean of each group of scored samples with its interval by task: `clustered_mean` of each, all at once.
 
     Args:
-        scored: with the columns `keys`, `index` and `score`; a task is what has the same keys and index.
-        keys: of a group; the result is sorted by them.
+        scored: frame with the columns `keys`, `index` and `score`; samples with equal keys and index share a task.
+        keys: columns that define a group; the result is sorted by them.
     """
     score, sizes, sums = pl.col("score"), pl.col("sizes"), pl.col("sums")
     deviation, leverage = score - score.mean().over(keys), sizes / sizes.sum().over(keys)
     share = leverage**2 / (1 - leverage)
     tasks = (
-        scored.select(*keys, "index", "score")  # not lazy: what streams adds up in an order of its own each time
-        .sort(*keys, "index", "score")  # the order of a sum is in its last digit
+        scored.select(*keys, "index", "score")  # not lazy: streaming adds up in varying order
+        .sort(*keys, "index", "score")  # a sum's last digit depends on its order
         .with_columns(deviation=deviation)
         .group_by(*keys, "index", maintain_order=True)
         .agg(
@@ -128,7 +128,7 @@ def estimates_by(scored: pl.DataFrame, *keys: str) -> dict[tuple[str, ...], Mean
 def distinct(samples: pl.DataFrame) -> pl.DataFrame:
     """Return one row per task: the scored one if there is one, else the one that ended first.
 
-    A task is sampled once; a second row with its id is a copy, or the record of a run whose result came after all.
+    A task is sampled once; a second row with its id is a copy, or the late result of a run.
     """
     order = [pl.col("score").is_null(), pl.col("finished_at"), pl.col("trace_id")]
     return samples.sort(order).unique(subset="task_id", keep="first", maintain_order=True)
@@ -142,9 +142,9 @@ class Comparison:
     """One model against another on their common tasks.
 
     Attributes:
-        difference: of `model` less `against`; None where they have too few common tasks.
+        difference: `model` minus `against`; None if they have too few common tasks.
         adjusted_p: p-value after Holm's correction for all comparisons of its family; None likewise.
-        left_out: environment -> common tasks, of those that the difference leaves out for having too few.
+        left_out: environment left out of the difference -> its number of common tasks, which is too low.
         problem: why there is no difference; empty otherwise.
     """
 
@@ -162,7 +162,7 @@ class Comparison:
 
 
 def comparison(scores: TaskScores, model: str, against: str) -> Comparison:
-    """Return `model` against `against`, not corrected yet."""
+    """Return the comparison of `model` with `against`, not corrected yet."""
     difference, left_out = scores.difference(model, against)
     if difference is not None:
         return Comparison(model, against, difference, None, left_out)
@@ -180,10 +180,10 @@ def adjusted(comparisons: Sequence[Comparison]) -> list[Comparison]:
 def versus_reference(
     scores: TaskScores, order: Sequence[str], reference: str, pairs: Sequence[Comparison], *, is_chosen: bool
 ) -> dict[str, Comparison]:
-    """Return each model against the reference.
+    """Return the comparison of each model with the reference.
 
-    A reference that was chosen beforehand makes one comparison per model. One that is the best by these very samples
-    could have been any of them, so its comparisons bear the correction for every two models.
+    A reference chosen in advance requires one comparison per model. One that is the best by these samples could have
+    been any model, so its comparisons are corrected for all pairs of models.
     """
     found = [comparison(scores, model, reference) for model in order if model != reference]
     if is_chosen:
@@ -193,7 +193,7 @@ def versus_reference(
 
 
 def ranks_of(models: Sequence[str], pairs: Sequence[Comparison]) -> dict[str, int | None]:
-    """Return 1 and one for each model that is better; None where a model of several could be compared with nobody."""
+    """Return 1 plus the number of better models for each; None for one of several without any comparison."""
     told = [pair for pair in pairs if pair.difference is not None]
     compared = {model for pair in told for model in (pair.model, pair.against)}
     better = Counter(
@@ -205,7 +205,7 @@ def ranks_of(models: Sequence[str], pairs: Sequence[Comparison]) -> dict[str, in
 
 
 def letters_of(count: int, apart: Collection[tuple[int, int]]) -> list[tuple[str, ...]]:
-    """Return the letters of the groups of 0 to `count` - 1; two that share one are in no pair of `apart`."""
+    """Return the group letters of 0 to `count` - 1; no two that share a letter are a pair in `apart`."""
     groups = indistinct_groups(count, apart)
     return [tuple(_letter(n) for n, group in enumerate(groups) if place in group) for place in range(count)]
 

@@ -1,4 +1,4 @@
-"""Figures as files: SVG that may stand inside a page, and PNG."""
+"""Figures as files: SVG to embed in a page, and PNG."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-# Only what matplotlib has just drawn is parsed here, never a document from outside.
+# Parses only matplotlib's own output, never a document from outside.
 from xml.etree import ElementTree as ET
 
 from headgate.core import ErrorKind
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 WIDTH_IN: Final = 10.0
-"""Of every figure."""
+"""Width of every figure in inches."""
 
 INK: Final = "#262b33"
 """Colour of text and axes; in SVG it becomes `currentColor`, so that a figure is readable on light and dark pages."""
@@ -49,20 +49,20 @@ _SETTINGS: Final[Any] = {
     "legend.frameon": False,
 }
 _lock = threading.RLock()
-"""Protects matplotlib's settings, which belong to the process."""
+"""Protects matplotlib's settings, which are global to the process."""
 
 
 @contextmanager
 def drawing() -> Iterator[None]:
-    """Draw and save with the report's settings; one thread at a time, the process's own settings come back after."""
-    import matplotlib as mpl  # noqa: PLC0415 - half a second, which commands that draw nothing need not wait for
+    """Draw and save with the report's settings, one thread at a time; restores the process's settings afterwards."""
+    import matplotlib as mpl  # noqa: PLC0415 - half a second, needed only to draw
 
     with _lock, mpl.rc_context(_SETTINGS):
         yield
 
 
 def blank_figure(height_in: float) -> Figure:
-    """Return a figure as wide as a page, which no global state knows of."""
+    """Return a figure as wide as a page, outside pyplot's global state."""
     from matplotlib.figure import Figure  # noqa: PLC0415 - as in `drawing`
 
     return Figure(figsize=(WIDTH_IN, height_in), layout="constrained")
@@ -80,8 +80,8 @@ def png_of(figure: Figure) -> bytes:
 def inline_svg(figure: Figure, name: str, title: str) -> str:
     """Return `figure` as an SVG element for a page: the same drawing gives the same text.
 
-    `name` prefixes every id, so that several figures of one page do not meet; `title` is what a screen reader says.
-    Style sheets, scripts, images and references to other documents are left out.
+    `name` prefixes every id, so that the ids of several figures on a page do not collide; `title` is for screen
+    readers. Style sheets, scripts, images and references to other documents are removed.
     """
     buffer = io.BytesIO()
     with drawing():
@@ -128,23 +128,23 @@ def _local(tag: str) -> str:
 
 
 COLOURS: Final = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#8C7A3F", "#8A8F98")
-"""Okabe and Ito's palette, told apart by colour-blind readers; its yellow and black are replaced by an olive and a
-grey, since they vanish on light or dark pages."""
+"""Okabe and Ito's palette, which colour-blind readers can distinguish; olive and grey replace its yellow and black,
+which vanish on light or dark pages."""
 
 _MORE: Final = ("#5B4B8A", "#3B6E75", "#3A36D8", "#7C7CF4", "#A0522D", "#9B4F7C")
 
 ERROR_COLOURS: Final[Mapping[str, str]] = dict(zip((kind.value for kind in ErrorKind), (*COLOURS, *_MORE), strict=True))
-"""A colour for every kind; the two kinds of budget are two shades of one, as are a wrong key and a quota used up."""
+"""A colour for every kind; the two kinds of budget share a hue, as do a wrong key and an exhausted quota."""
 
 
 def short_name(key: str) -> str:
-    """Return a model's key short enough for an axis: `@main` is left out, a long revision and a long name are cut."""
+    """Return a model's key shortened for an axis: without `@main`, and with long revisions and names cut."""
     name, _, revision = key.partition("@")
     return clipped(name if revision in {"", "main"} else f"{name}@{revision[:8]}")
 
 
 def clipped(text: str, limit: int = 34) -> str:
-    """Return `text` in ASCII, whose glyphs every font has, its middle left out where it is longer than `limit`."""
+    """Return `text` in ASCII, whose glyphs every font has, with its middle cut if it is longer than `limit`."""
     shown = text.encode("ascii", "backslashreplace").decode()
     return shown if len(shown) <= limit else f"{shown[: limit // 2 - 1]}…{shown[-(limit // 2) :]}"
 
@@ -156,7 +156,7 @@ def quiet_grid(axes: Axes, axis: Literal["x", "y"]) -> None:
 
 
 def name_rows(axes: Axes, labels: Sequence[str]) -> None:
-    """Have a row for each label, the first at the top."""
+    """Set up a row for each label, the first at the top."""
     axes.set_yticks(range(len(labels)), labels)
     axes.set_ylim(len(labels) - 0.5, -0.5)
     axes.tick_params(axis="y", length=0)
@@ -172,11 +172,11 @@ def draw_intervals(axes: Axes, rows: Sequence[tuple[int, float, float, float, st
 
 
 _LEGEND_CHARS: Final = 110
-"""Characters that fit beside each other above the axes at the legend's size."""
+"""Characters that fit in a line above the axes at the legend's size."""
 
 
 def legend_above(axes: Axes) -> None:
-    """Put the legend above the axes, where it covers no data, in as many columns as its labels leave room for."""
+    """Put the legend above the axes, where it covers no data, in as many columns as fit."""
     labels = axes.get_legend_handles_labels()[1]
     room = _LEGEND_CHARS // (max(len(label) for label in labels) + 5)
     columns = max(1, min(len(labels), room))

@@ -1,4 +1,4 @@
-"""Acceptance: finished samples become durable, many per disk write."""
+"""Acceptance: makes finished samples durable, many per disk write."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from headgate.run.budgets.keeper import Budgets
 from headgate.storage import JournalThread
 
 GATHER_S: Final = 0.02
-"""How long a finished sample waits for others: one transaction costs as much as fifty samples in it."""
+"""How long a finished sample waits for others to share its write: a transaction costs as much as fifty samples."""
 
 
 class Acceptance:
     """Writes finished samples into the journal. Owned by the campaign; `run` lives as long as it.
 
-    Samples that finish within `GATHER_S`, or while one write is under way, go into the next; no worker waits for it.
-    While the journal cannot be written (a full disk) samples wait in memory.
+    Samples that finish within `GATHER_S`, or during a write, share the next write; no worker waits for it. While the
+    journal cannot be written (a full disk), samples wait in memory.
     """
 
     def __init__(
@@ -30,7 +30,7 @@ class Acceptance:
         accepted: Callable[[Sequence[Sample], set[str]], None],
         spending: Budgets | None = None,
     ) -> None:
-        """Prepare it; `accepted` is told the samples that were written, and the ids of those that the journal took."""
+        """Prepare it; `accepted` receives the samples that were written, and the ids that the journal accepted."""
         self._journal = journal
         self._clock = clock
         self._now = now
@@ -48,27 +48,27 @@ class Acceptance:
         return len(self._waiting)
 
     def is_waiting(self, task_id: str) -> bool:
-        """Return whether a task's sample is not durable yet; for people who ask."""
+        """Return whether a task's sample has finished but is not durable yet; for answers to `headgate why`."""
         return any(sample.task_id == task_id for sample in self._waiting)
 
     def note_started(self, task_id: str) -> None:
-        """Have it recorded that a task's episode has begun."""
+        """Record with the next write that a task's episode has begun."""
         self._begun[task_id] = True
         self._wake.set()
 
     def note_rested(self, task_id: str) -> None:
-        """Have it recorded that a task that has begun waits without doing anything."""
+        """Record with the next write that a task that had begun now waits idly."""
         self._begun[task_id] = False
         self._wake.set()
 
     def add(self, sample: Sample) -> None:
-        """Have a sample made durable."""
+        """Queue a sample for the next write."""
         self._waiting.append(sample)
         self._idle.clear()
         self._wake.set()
 
     async def run(self) -> None:
-        """Write what waits, until cancelled."""
+        """Write waiting samples, until cancelled."""
         while True:
             await self._wake.wait()
             self._wake.clear()
@@ -78,7 +78,7 @@ class Acceptance:
             self._idle.set()
 
     async def drained(self) -> None:
-        """Return when every sample so far is durable."""
+        """Return once every sample added so far is durable."""
         await self._idle.wait()
 
     async def _write(self, samples: list[Sample]) -> None:

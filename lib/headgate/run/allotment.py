@@ -1,4 +1,4 @@
-"""Shares an environment's samples among models by what they are expected to rank, where the settings ask for it."""
+"""Shares an environment's samples among models by how many pairs each is expected to rank, if the settings ask."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from headgate.run.plan import RunStore
 from headgate.sampling import ranking_shares
 
 EVERY_S: Final = 1_800.0
-"""Between two looks at the store: at 100 samples a day, a pair has two new ones in that time."""
+"""Time between reads of the store: at 100 samples a day, a pair gains two in that time."""
 
 _ROWS_AT_ONCE: Final = 10_000
-"""Of the store, before others have their turn: some milliseconds."""
+"""Stored rows processed before yielding to the event loop: a few milliseconds."""
 
 
 class RankingAllotment:
     """Sets the share of its rate at which each model is sampled. Owned by the run.
 
-    What falls due, and when, stays with the samplers; this moves the rates at which they do. It goes by what the store
-    counts, whichever process took it, and looks again at once when samples were invalidated. A model that joins has its
-    plain rate until the next look.
+    The samplers still decide what falls due and when; this class only adjusts their rates. It uses all samples that
+    the store counts, whichever process took them, and reads them again at once when samples are invalidated. A model
+    that joins keeps its plain rate until the next read.
     """
 
     def __init__(self, parts: Parts, store: RunStore) -> None:
@@ -36,15 +36,15 @@ class RankingAllotment:
         self._recounted = asyncio.Event()
 
     def recount(self) -> None:
-        """Look at the store again: samples of it count no longer, or again."""
+        """Read the store again: samples were invalidated or restored."""
         self._recounted.set()
 
     async def keep(self) -> None:
-        """Follow what the store counts, until cancelled; does nothing where models have their plain rates."""
+        """Follow what the store counts, until cancelled; return at once if models keep their plain rates."""
         parts = self._parts
         while parts.settings.allocation == "ranking" and parts.provider is parts.local:
             self._recounted.clear()
-            with contextlib.suppress(StoreError):  # the shares stay as they are until the next look
+            with contextlib.suppress(StoreError):  # the shares stay as they are until the next read
                 await self._allot()
             await until_set(self._recounted, EVERY_S)
 
@@ -77,7 +77,7 @@ class RankingAllotment:
             if shares is not None:
                 now = parts.now()
                 for model, share in zip(models, shares, strict=True):
-                    if model in parts.samplers:  # it may have left meanwhile
+                    if model in parts.samplers:  # the model may have left in the meantime
                         parts.samplers[model].allot(float(share), now)
                 parts.local.touch(models, now)
                 parts.wake.set()

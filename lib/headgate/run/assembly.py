@@ -1,4 +1,4 @@
-"""From settings to a run: what the commands and the flows call, whatever the source and the stages of its samples."""
+"""From settings to a run: what commands and flows call, for every source of tasks, with or without a judge."""
 
 from __future__ import annotations
 
@@ -75,22 +75,22 @@ from headgate.telemetry import (
 )
 
 OnStatus = Callable[[CampaignStatus], Awaitable[None]]
-"""Told of the run's status while it runs; what it raises ends the run."""
+"""Called with the run's status while it runs; an exception that it raises ends the run."""
 
 _CELL_COLUMNS: Final = ("campaign", "model", "environment", "sequence", "score", "success", "error_kind", "why")
 
 
 class Watch(TypedDict, total=False):
-    """Who follows a run and may stop it.
+    """Callbacks, sinks and hooks of the code that started a run.
 
     Attributes:
-        stop: set to stop and drain.
-        on_status: called every `every_s` while it runs, and once at the end.
-        every_s: see `on_status`; 1 by default.
+        stop: set it to stop and drain the run.
+        on_status: called every `every_s` seconds while the run lasts, and once at its end.
+        every_s: seconds between calls of `on_status`; 1 by default.
         sinks: further sinks of the event stream; the caller closes them.
-        slots: bounds the requests of several processes together; they are given back when the run has ended.
-        engine_hosts: start the engines of models that are served from weights; this machine by default.
-        tell: told of each notice, beside the webhook and the command of the settings; returns at once.
+        slots: bounds the requests of several processes together; released when the run has ended.
+        engine_hosts: starts the engines of models served from weights; this machine by default.
+        tell: called with each notice, besides the settings' webhook and command; must return at once.
     """
 
     stop: asyncio.Event | None
@@ -117,14 +117,14 @@ async def run_campaign(
 
     Args:
         settings: of the campaign.
-        roster: in place of the one that the settings name.
+        roster: replaces the one that the settings name.
         store: likewise.
-        duration_s: length of the window; None until stopped.
+        duration_s: length of the window; None runs until stopped.
         instances: run this fixed matrix of models × environments × instances instead of sampling by rates, leaving
-            out what the store has already; the setting when None.
-        judge: who reads answers that need it, in place of the one that the settings name, if they do.
-        cluster: of the hosts of environments, likewise.
-        **watch: who follows it; see `Watch`.
+            out what the store already has; None takes the setting.
+        judge: reads answers that need judging; replaces the settings' judge, if any.
+        cluster: where environment hosts are placed, likewise.
+        **watch: callbacks and hooks; see `Watch`.
     """
     instances = settings.instances if instances is None else instances
     if instances is None and settings.repeats > 1:
@@ -156,7 +156,7 @@ async def run_campaign(
             judging=judging,
             duration_s=duration_s,
             stop_when_idle=instances is not None,
-            is_sole=not settings.task_provider or instances is not None,  # a server of tasks gives each of them once
+            is_sole=not settings.task_provider or instances is not None,  # a task server hands out each task once
             cluster=cluster,
             **watch,
         )
@@ -172,19 +172,19 @@ async def run_judged(
     rubric: Rubric | None = None,
     **watch: Unpack[Watch],
 ) -> RunResult:
-    """Run a fixed matrix of models x judged environments x instances, less what the store has, to its end.
+    """Run a fixed matrix of models x judged environments x instances to its end, leaving out what the store has.
 
     Args:
         settings: of the campaign.
         instances: tasks per model and environment, from 0.
-        judge: in place of the one that the settings name; its key must be that of no other model.
-        roster: in place of the one that the settings name; read once.
-        store: likewise.
-        rubric: what answers are judged by, in any environment, in place of the one that the settings name.
-        **watch: who follows it; see `Watch`.
+        judge: replaces the one that the settings name; no other model may have its key.
+        roster: replaces the one that the settings name; read once.
+        store: replaces the one that the settings name.
+        rubric: answers are judged by it, in any environment; replaces the one that the settings name.
+        **watch: callbacks and hooks; see `Watch`.
 
     Raises:
-        HeadgateError: if something that was given cannot be used; nothing was started then.
+        HeadgateError: if an argument or a setting cannot be used; nothing has been started then.
     """
     rubric = rubric if rubric is not None else rubric_for(settings)
     registry = registry_of(settings)
@@ -193,7 +193,7 @@ async def run_judged(
     judge = judge if judge is not None else judge_of(settings)
     models = (await (roster if roster is not None else roster_source(settings.roster)).load()).models
     if not models or judge.key in {model.key for model in models}:
-        raise InvalidRosterError(f"there must be models to judge, none of them called {judge.key}")
+        raise InvalidRosterError(f"there must be at least one model to judge, and none may be called {judge.key}")
     store = store if store is not None else sample_store(settings)
     cells, figures = await missing_cells(store, settings, environments, instances)
     return await run_source(
@@ -224,31 +224,31 @@ async def run_source(
     cluster: HostCluster | None = None,
     **watch: Unpack[Watch],
 ) -> RunResult:
-    """Run the samples that a source gives to their end.
+    """Run all samples that a source gives to their end.
 
     Args:
         settings: of the campaign.
-        roster: whose answers are sampled.
+        roster: the models to sample.
         environments: by name.
         store: where samples go.
-        source: of tasks; the daily rates when None.
-        judging: who judges; None where every environment scores answers itself.
-        duration_s: length of the window; None until stopped.
+        source: gives the tasks; the daily rates when None.
+        judging: the judge and its rule; None if every environment scores answers itself.
+        duration_s: length of the window; None runs until stopped.
         stop_when_idle: end when the source has nothing more to give.
         is_sole: refuse to run beside another journal's run of the same campaign.
-        asked: given what asks the endpoints, returns who answers.
-        cluster: of the hosts of environments, in place of the one that the settings name, if they do.
-        **watch: who follows it; see `Watch`.
+        asked: wraps the chats that ask the endpoints; returns those that the run uses.
+        cluster: where environment hosts are placed; replaces the settings' cluster, if any.
+        **watch: callbacks and hooks; see `Watch`.
 
     Raises:
-        HeadgateError: if something that was given cannot be used; nothing was started then.
+        HeadgateError: if an argument or a setting cannot be used; nothing has been started then.
     """
     clock = SystemClock()
     async with AsyncExitStack() as stack:
         stack.push_async_callback(asyncio.to_thread, end_idle_processes)
         stream = EventStream(clock, [LogSink()])
-        roster = RosterAtHand(roster, await roster.load())  # before anything is made on a disk
-        await _tried(store, stream)
+        roster = RosterAtHand(roster, await roster.load())  # before anything is created on disk
+        await _refuse_unwritable(store, stream)
         store.prepare()
         run_id, is_traced = new_run_id(), is_observed(settings)
         observe(stack, stream, settings, run_id)
@@ -306,7 +306,7 @@ async def run_source(
         for sink in watch.get("sinks", ()):
             stream.add(BackgroundSink(sink, closes=False))
         if settings.enable_monitoring:
-            from headgate.telemetry import Questions  # noqa: PLC0415 - FastAPI is imported by those who serve
+            from headgate.telemetry import Questions  # noqa: PLC0415 - only runs that serve import FastAPI
 
             inquiry = campaign.inquiry
             questions = Questions(inquiry.about, inquiry.tasks, inquiry.capacity, inquiry.health, inquiry.next_due)
@@ -316,16 +316,16 @@ async def run_source(
             )  # fmt: skip
             about = (settings.campaign, campaign.run_id, address, gethostname(), campaign.now())
             said = ServedRun(*about, tuple(environments))
-            with contextlib.suppress(*JOURNAL_REFUSED):  # a database that is away hears it with the next renewal
+            with contextlib.suppress(*JOURNAL_REFUSED):  # if the database is away, the next renewal announces it
                 await campaign.journal.call(campaign.journal.journal.announce, said)
         beside = []
         if is_traced:
             beside.append(report_health(campaign.inquiry.health, stream.emit, clock, settings.health_interval_s))
-        return await _watched(campaign, watch, beside)
+        return await _run_watched(campaign, watch, beside)
 
 
 def _notices(stack: AsyncExitStack, stream: EventStream, settings: Settings, tell: Send | None) -> Notices | None:
-    """Return what makes notices of events, where somebody is told of them; `stack` closes who passes them on."""
+    """Return what turns events into notices; None if nobody receives any. `stack` closes their senders."""
     secret = settings.notify_secret.get_secret_value()
     senders = senders_of(
         settings.notify_url, secret, settings.notify_command, settings.campaign, settings.notify_timeout_s
@@ -343,7 +343,7 @@ def _notices(stack: AsyncExitStack, stream: EventStream, settings: Settings, tel
 async def _outside_workers(
     settings: Settings, executors: Mapping[str, str], clock: Clock, emit: Emit
 ) -> AsyncIterator[OutsideWorkers | None]:
-    """Give the workers of the job queue, where environments are handed to them."""
+    """Yield the job queue's workers; None if they play no environment."""
     if not executors:
         yield None
         return
@@ -352,8 +352,8 @@ async def _outside_workers(
         yield OutsideWorkers(queue, settings, executors, clock, emit)
 
 
-async def _tried(store: SampleStore, stream: EventStream) -> None:
-    """Refuse a store that cannot be written at all; one that is down for now does not keep a campaign from sampling."""
+async def _refuse_unwritable(store: SampleStore, stream: EventStream) -> None:
+    """Refuse a store that cannot be written at all; one that is only down for now does not stop the campaign."""
     try:
         await store.probe()
     except StoreNotWritableError:
@@ -364,7 +364,7 @@ async def _tried(store: SampleStore, stream: EventStream) -> None:
 
 @asynccontextmanager
 async def _sole_journal(campaign: Run, store: SampleStore) -> AsyncIterator[None]:
-    """Hold the campaign's lease on the store; where another journal holds it, raise, or stop the running campaign."""
+    """Hold the campaign's lease on the store; raise if another journal holds it, stop the run if one takes it later."""
     (key, place), environments = campaign.journal.journal.lease(), campaign.plan.environments
     has_ended = asyncio.Event()
 
@@ -377,7 +377,7 @@ async def _sole_journal(campaign: Run, store: SampleStore) -> AsyncIterator[None
             except CampaignInUseError as error:
                 campaign.stop(str(error))
             except StoreError:
-                continue  # samples wait in the spool, and the lease is taken when the store is back
+                continue  # samples wait in the spool; the lease is renewed when the store is back
 
     keeping = asyncio.create_task(keep())
     try:
@@ -386,12 +386,12 @@ async def _sole_journal(campaign: Run, store: SampleStore) -> AsyncIterator[None
         yield
     finally:
         has_ended.set()
-        await keeping  # a renewal that is under way would write what is given back once more
+        await keeping  # a renewal in flight would take the lease again after its release
         with contextlib.suppress(StoreError):
             await store.give_back(key)
 
 
-async def _watched(campaign: Run, watch: Watch, beside: Iterable[Coroutine[Any, Any, None]] = ()) -> RunResult:
+async def _run_watched(campaign: Run, watch: Watch, beside: Iterable[Coroutine[Any, Any, None]] = ()) -> RunResult:
     async def pass_on_stop(event: asyncio.Event) -> None:
         await event.wait()
         campaign.stop(BY_REQUEST)
@@ -419,10 +419,10 @@ async def _watched(campaign: Run, watch: Watch, beside: Iterable[Coroutine[Any, 
 async def missing_cells(
     store: SampleStore, settings: Settings, environments: Mapping[str, Environment], instances: int
 ) -> tuple[MatrixTaskProvider, JudgedFigures]:
-    """Return the matrix without the cells that the store has scored samples of, and the counts of what is judged there.
+    """Return the matrix without the cells that have a scored sample in the store, and the counts of judged samples.
 
-    Cells that only failed are taken again, as another stage, so that both are on record; so are those whose samples
-    were invalidated for that.
+    Cells that only failed run again as another stage, so that both outcomes are on record; so do cells whose samples
+    were invalidated to be sampled again.
 
     Raises:
         StoreError: if the store cannot be read.
@@ -451,10 +451,10 @@ async def missing_cells(
 
 @asynccontextmanager
 async def models_at_hand(settings: Settings) -> AsyncIterator[RosterSource]:
-    """Give the roster that the settings name. The roster `baselines` is served on a free port until the context ends.
+    """Yield the roster that the settings name. The roster `baselines` is served on a free port until the context ends.
 
     Raises:
-        InvalidSettingError: if a server is named for what is no environment of AgentGym's.
+        InvalidSettingError: if the settings name a server for something that is no AgentGym environment.
     """
     if settings.roster != BASELINE_ROSTER:
         yield roster_source(settings.roster)
@@ -466,7 +466,7 @@ async def models_at_hand(settings: Settings) -> AsyncIterator[RosterSource]:
 
 @asynccontextmanager
 async def model_at_hand(settings: Settings, name: str) -> AsyncIterator[Model]:
-    """Give one model of the roster, by its name or `name@revision`, or a baseline agent whatever the roster.
+    """Yield one model of the roster, by its name or `name@revision`, or a baseline agent, whatever the roster.
 
     Raises:
         InvalidRosterError: if the roster cannot be read.

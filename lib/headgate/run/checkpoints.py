@@ -1,4 +1,4 @@
-"""Checkpoints of a training: files or folders with a number in their names, each of use once it is whole."""
+"""Checkpoints of a training run: files or folders with a number in their names, usable once they are complete."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from headgate.reports import step_of
 from headgate.storage import StoreLocation, open_objects
 
 SETTLE_S: Final = 1.0
-"""A checkpoint whose files vouch for each other, or that is one file, is whole when it has not grown for so long."""
+"""A checkpoint that is one file, or whose index lists its shards, is complete when unchanged for this long."""
 
 SETTLE_FOLDER_S: Final = 10.0
-"""Any other folder: whoever writes one file after the other may pause between two of them."""
+"""The same for any other folder: a writer may pause between one file and the next."""
 
 _UNFINISHED: Final = (".tmp", ".part", ".partial", ".incomplete")
 _INDEX: Final = ".index.json"
 _UNREAD: Final = (
-    "Check the address and your rights; AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_ENDPOINT_URL are a bucket's "
-    "keys and server. Without --once it is read again by itself."
+    "Check the address and your permissions; AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_ENDPOINT_URL give a "
+    "bucket's keys and server. Without --once, Headgate keeps retrying."
 )
 _MAX_INDEX_BYTES: Final = 64 * 1024 * 1024
 
@@ -37,10 +37,10 @@ class Checkpoint(NamedTuple):
 
     Attributes:
         step: the last number in its name.
-        name: of its file or folder, without `.gguf`; the revision of the model.
+        name: of its file or folder, without `.gguf`; the model's revision.
         path: where an engine finds its weights: an absolute path, or an `s3://` URL.
-        size_bytes: of all of its files.
-        changed: what the file system or bucket says of the times of its files; another one when they are replaced.
+        size_bytes: total of its files.
+        changed: modification times or ETags of its files; different once they are replaced.
     """
 
     step: int
@@ -55,9 +55,9 @@ class Entry:
     """A file or folder as a listing shows it.
 
     Attributes:
-        sizes: bytes by file, relative to the folder; one file, named "", where it is no folder.
+        sizes: bytes by file, relative to the folder; for a single file, one entry named "".
         changed: see `Checkpoint`.
-        settles_s: it is whole when it has not changed for so long.
+        settles_s: seconds without a change after which it is complete.
     """
 
     name: str
@@ -69,29 +69,29 @@ class Entry:
 
 @dataclass(slots=True)
 class CheckpointWatch:
-    """Says which entries of a folder are checkpoints that are whole. Pure: listings and times come in.
+    """Decides which entries of a folder are complete checkpoints. Pure: listings and times come in.
 
-    It goes by sizes and times of change: what has not changed since it was first seen with them, by the clock of the
-    reader and not that of the file system.
+    An entry is complete once its sizes and modification times have stayed the same for its `settles_s`, measured from
+    when they were first seen, by the reader's clock rather than the file system's.
 
     Attributes:
-        pattern: that names match, as a shell has it; `*` takes every name with a number.
+        pattern: shell pattern that names must match; `*` takes every name with a number.
     """
 
     pattern: str = "*"
     _seen: dict[str, tuple[Entry, float]] = field(default_factory=dict)
     is_settling: bool = False
-    """Whether anything of the last listing may be whole soon."""
+    """Whether anything in the last listing may soon be complete."""
     unfinished: tuple[str, ...] = ()
-    """Names of the last listing that are a checkpoint's and not whole: empty, growing, or without their marker."""
+    """Checkpoints in the last listing that are incomplete, by name: empty, growing, or without their marker."""
 
     def step(self, name: str) -> int | None:
-        """Return the step of a name; None where it is no checkpoint's."""
+        """Return the step in a name; None if it is not a checkpoint's name."""
         is_ours = fnmatch.fnmatchcase(name, self.pattern) and not name.endswith(_UNFINISHED) and name[0] != "."
         return step_of(name) if is_ours else None
 
     def whole(self, entries: Iterable[Entry], now: float) -> dict[str, Checkpoint]:
-        """Return the entries that are whole, by name; `now` is monotonic."""
+        """Return the complete checkpoints, by name; `now` is monotonic."""
         found: dict[str, Checkpoint] = {}
         seen = {}
         for entry in entries:
@@ -110,16 +110,16 @@ class CheckpointWatch:
 
 
 def revision_of(name: str) -> str:
-    """Return the revision that a checkpoint's file or folder stands for: its name, as far as a name may hold it."""
+    """Return the revision of a checkpoint's file or folder: its name without characters that revisions forbid."""
     kept = re.sub(r"[^A-Za-z0-9._-]+", "-", name.removesuffix(".gguf")).strip("-._")
     return checked_name(re.sub(r"\.{2,}", ".", kept), "checkpoint")
 
 
 class CheckpointFolder:
-    """The checkpoints in a folder, or below an `s3://bucket/prefix`. Calls block: they belong into a thread.
+    """The checkpoints in a folder, or below an `s3://bucket/prefix`. Calls block: make them in a thread.
 
-    What was whole once is not listed again while its name is there, so that a thousand old checkpoints cost one
-    listing of names.
+    A complete checkpoint is not listed again while its name is there, so that a thousand old checkpoints cost only
+    the listing of the folder.
     """
 
     def __init__(self, place: str, *, pattern: str = "*", marker: str = "", environ: Mapping[str, str]) -> None:
@@ -128,13 +128,13 @@ class CheckpointFolder:
         Args:
             place: the folder or URL.
             pattern: see `CheckpointWatch`.
-            marker: name of the file that says that a folder is whole, such as `DONE`; of a file `step_1.gguf` it is
-                `step_1.gguf.DONE`. Empty goes by sizes.
+            marker: name of the file that marks a folder as complete, such as `DONE`; for a file `step_1.gguf` it is
+                `step_1.gguf.DONE`. If empty, sizes and times decide.
             environ: where the keys of a bucket come from.
 
         Raises:
-            InvalidInputError: if the pattern or the marker names more than one folder's entries.
-            InvalidSettingError: if the address of the bucket is none.
+            InvalidInputError: if the pattern or the marker contains a slash.
+            InvalidSettingError: if the bucket's address is invalid.
         """
         for what, given in (("pattern", pattern), ("marker", marker)):
             if "/" in given:
@@ -143,21 +143,21 @@ class CheckpointFolder:
         root, bucket = objects.query_root()
         self.place = root.rstrip("/") or "/"
         self.is_remote = "://" in self.place
-        """Whether it is a bucket, whose listings cost."""
+        """Whether it is a bucket, where each listing costs a request."""
         self._files: AbstractFileSystem = bucket or LocalFileSystem()
         self._marker = marker
         self.watch = CheckpointWatch(pattern)
-        """What is not whole; for reading."""
+        """Tells which checkpoints are incomplete; read-only for callers."""
         self._whole: dict[str, Checkpoint] = {}
         self._looked_at: set[Checkpoint] = set()
         self._was_there = False
         self._close = objects.close
 
     def whole(self, now: float) -> list[Checkpoint]:
-        """Return the checkpoints that are whole, by step, each revision once.
+        """Return the complete checkpoints, by step, each revision once.
 
         Raises:
-            InvalidInputError: if the folder or the bucket is not there, and never was.
+            InvalidInputError: if the folder or the bucket does not exist and never did.
             StoreError: if it cannot be read now.
         """
         try:
@@ -172,7 +172,7 @@ class CheckpointFolder:
                 f"there is no {'bucket for' if self.is_remote else 'folder'} {self.place} to follow",
                 next_step="Name the folder or s3:// prefix in which the training writes its checkpoints.",
             ) from error
-        except Exception as error:  # s3fs lets through whatever botocore and aiohttp raise
+        except Exception as error:  # s3fs does not wrap what botocore and aiohttp raise
             said = redacted(f"{type(error).__name__}: {error}", limit_chars=300)
             raise errors.StoreError(f"{self.place} cannot be read: {said}", next_step=_UNREAD) from error
         self._was_there = True
@@ -180,16 +180,16 @@ class CheckpointFolder:
         return sorted({checkpoint.name: checkpoint for checkpoint in sorted(self._whole.values())}.values())
 
     def look_again(self, checkpoint: Checkpoint) -> None:
-        """List a checkpoint at every look as long as it is as it is: it did not load, and may be replaced."""
+        """List this checkpoint every time until it changes: it failed to load, and may be replaced."""
         self._looked_at.add(checkpoint)
 
     def unlike(self) -> list[str]:
-        """Return names in the folder that are no checkpoint's, a few of them: for a message."""
+        """Return up to five names in the folder that are not checkpoints, for a message."""
         names = [_name_of(found["name"]) for found in self._listing()]
         return sorted(name for name in names if name and self.watch.step(name) is None)[:5]
 
     def close(self) -> None:
-        """Close what is open."""
+        """Close the connection to the bucket, if any."""
         self._close()
 
     def _listing(self) -> list[dict[str, Any]]:
@@ -220,18 +220,20 @@ class CheckpointFolder:
         return Entry(name, f"s3://{path}" if self.is_remote else path, sizes, changed, settles_s)
 
     def _is_vouched(self, path: str, sizes: Mapping[str, int]) -> bool:
-        """Return whether an index is there that names shards (`model.safetensors.index.json`), and all of these are."""
-        for index in (file for file in sizes if file.endswith(_INDEX) and sizes[file] <= _MAX_INDEX_BYTES):
+        """Return whether every index (`model.safetensors.index.json`) lists shards that are all there."""
+        indexes = [file for file in sizes if file.endswith(_INDEX) and sizes[file] <= _MAX_INDEX_BYTES]
+        for index in indexes:
             try:
                 shards = set(json.loads(self._files.cat_file(f"{path}/{index}"))["weight_map"].values())
             except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError):
                 return False
-            return all(isinstance(shard, str) and sizes.get(shard) for shard in shards)
-        return False
+            if not all(isinstance(shard, str) and sizes.get(shard) for shard in shards):
+                return False
+        return bool(indexes)
 
 
 def _stamp(found: Mapping[str, Any]) -> str:
-    """Return what tells a file from one that takes its place: the tag of an object, the time of change of a file."""
+    """Return what distinguishes a file from its replacement: an object's ETag, or a file's modification time."""
     return str(found.get("ETag") or found.get("mtime") or "")
 
 
@@ -240,6 +242,6 @@ def _name_of(path: object) -> str:
 
 
 def _weights(entry: Entry) -> str:
-    """Return what an engine is given: the only GGUF file of a folder, else the file or folder itself."""
+    """Return the path that an engine loads: the only GGUF file of a folder, else the file or folder itself."""
     ggufs = [file for file in entry.sizes if file.endswith(".gguf")]
     return f"{entry.path.rstrip('/')}/{ggufs[0]}" if len(ggufs) == 1 else entry.path

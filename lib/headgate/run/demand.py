@@ -25,17 +25,17 @@ _ONE_JOB: Final[Mapping[str, int]] = MappingProxyType({JOBS: 1})
 _SEATED: Final[Mapping[str, int]] = MappingProxyType({WORKERS: 1, SEATS: 1})
 
 _ENOUGH: Final = 200
-"""Samples that wait for an engine of their model: more of them would only fill the queue that all models share."""
+"""The most samples that wait for their model's engine: more would only fill the queue that all models share."""
 
 GATHER_S: Final = 0.05
-"""Dues of this long are opened together: one write of the journal for all, and none is late by more."""
+"""Samples due within this time are opened together, in one journal write; none is late by more."""
 
 
 class DemandSide:
-    """Takes demand from the provider, has the journal number it, and lets it into the queue in fair batches.
+    """Takes demand from the provider, has the journal number it, and enqueues it in fair batches.
 
     Owned by the campaign; `run` lives until the campaign stops. It sleeps until the next due time, flush or end of a
-    pause, and holds nothing while it waits: backpressure means that it does not ask.
+    pause. Under backpressure it stops asking the provider, so it holds no demand while it waits.
     """
 
     def __init__(self, parts: Parts, health: Health, settling: Settling, stages: Stages) -> None:
@@ -66,7 +66,7 @@ class DemandSide:
                 await self._ask(now)
             self._flush(parts.now())
             if self.is_dry():
-                self._stages.wake()  # the run may be at its end
+                self._stages.wake()  # the run may be complete
             wait_s = self._wait_s()
             if wait_s == 0:
                 await asyncio.sleep(0)
@@ -74,7 +74,7 @@ class DemandSide:
             await until_set(parts.wake, wait_s)
 
     async def adopt(self, again: Sequence[Opening] = ()) -> int:
-        """Take over what dead processes of this journal left, and open tasks `again`; return how many tasks."""
+        """Take over tasks that dead processes of this journal left, open those in `again`; return how many in all."""
         parts = self._parts
         found = await parts.journal.write(parts.journal.journal.adopt, list(parts.environments), list(parts.samplers))
         batches = None if parts.requests is None else parts.requests.batches
@@ -93,22 +93,22 @@ class DemandSide:
 
     @property
     def left_out(self) -> frozenset[Cell]:
-        """Tasks that the source counts, and that the journal did not give: it has given them to another run."""
+        """Tasks that the source gave but the journal refused, because another run has or had them."""
         return frozenset(self._taken - self._adopted)
 
     def is_dry(self) -> bool:
-        """Return whether nothing is due, buffered or queued, and nothing will be by itself."""
+        """Return whether nothing is due, buffered or queued, and nothing will fall due on its own."""
         parts = self._parts
         is_empty = not len(parts.dispatcher.queue) and not parts.batches.size and not self._stages.pending
         is_empty = is_empty and not parts.dispatcher.aside
         return is_empty and not self._is_writing and parts.provider.next_at(parts.now()) is None
 
     def _may_ask(self) -> bool:
-        """Return whether more demand has a place to go; what is buffered is on its way into the queue and counts."""
+        """Return whether there is room for more demand; buffered tasks count, as they are about to be queued."""
         parts = self._parts
         backlog = parts.backlog() + parts.batches.size
         if parts.controls.pauses and parts.controls.pause_of(None, None) is not None:
-            return False  # what a source gives once stays there
+            return False  # a source that gives each task once keeps it until the pause ends
         is_open = not parts.backpressure.is_paused and backlog < parts.backpressure.pause_at
         return is_open and not parts.journal.problem
 
@@ -133,7 +133,7 @@ class DemandSide:
             self._is_writing = False
 
     async def _open(self, demand: Sequence[Demand]) -> None:
-        """Have the journal give each demand its sequence number, and buffer what it gave."""
+        """Have the journal assign each demand its sequence number, and buffer the opened tasks."""
         parts = self._parts
         openings = [
             Opening(
@@ -170,9 +170,9 @@ class DemandSide:
             await parts.journal.write(parts.journal.journal.withdraw, orphans)
 
     def _needs_of(self, task: Task) -> Task:
-        """Return a task with what it takes: a worker here, with a seat elsewhere, or a place among outside jobs.
+        """Return a task with the resources that it takes: a worker, a worker and a host's seat, or an outside job.
 
-        Its requests get their seed here, too, which neither the journal nor the judge knows of.
+        This also sets the seed of its requests, which neither the journal nor the judge knows.
         """
         parts, sampler = self._parts, self._parts.samplers.get(task.model)
         if sampler is not None:
@@ -184,7 +184,7 @@ class DemandSide:
         return replace(task, resources=_SEATED) if task.environment in self._seated else task
 
     def _goes_into_line(self, task: Task) -> bool:
-        """Count a task as opened; return whether it is to be queued, and is not one that a judge's stages take."""
+        """Count a task as opened; return whether to enqueue it. A judged task goes to the stages instead."""
         self._parts.pairs.fell_due(task)
         self._settling.opened(task)
         if self._parts.is_traced:
@@ -195,14 +195,14 @@ class DemandSide:
         return task.environment not in self._judged
 
     def _follow(self, taken: AlreadyTaken, now: float) -> None:
-        """Another process took the due time: its sampler goes on from there."""
+        """Advance the sampler past a due time that another process took."""
         sampler = self._parts.samplers.get(taken.model)
         if sampler is not None and taken.last_due is not None and taken.environment in sampler.environments:
             sampler.was_taken(taken.environment, taken.last_due)
             self._parts.local.touch([taken.model], now)
 
     def _hold_back(self, now: float) -> None:
-        """Let nothing fall due that only waited for the judge, or for outside workers: neither piles anything up."""
+        """Stop samples from falling due that would only pile up before the judge or outside workers."""
         parts, nothing = self._parts, frozenset[str]()
         held = self._judged if self._stages.holds_back() else nothing
         held |= parts.outside if parts.holds_outside() else nothing
@@ -211,7 +211,7 @@ class DemandSide:
                 parts.local.touch([model], now)
 
     def _flush(self, now: float) -> None:
-        """Let ready buffers into the queue as far as it has room; the rest stays in its buffer, in order."""
+        """Move ready buffers into the queue as far as it has room; the rest stays buffered, in order."""
         if not self._parts.room():
             return
         for model, tasks in self._parts.batches.take_ready(now, everything=self._parts.wants_buffered()):
@@ -235,7 +235,7 @@ class DemandSide:
             parts.emit(changed)
 
     def _wake(self, model: str, now: float) -> None:
-        """Have an engine wake for samples; while none does, no more fall due than it will find enough of."""
+        """Wake an engine for queued samples; hold the model's sampler once enough of them wait for it."""
         parts = self._parts
         if parts.requests is None or (engines := parts.requests.engines) is None or engines.is_ready(model):
             return
@@ -246,7 +246,7 @@ class DemandSide:
             parts.local.touch([model], now)
 
     def _wait_s(self) -> float | None:
-        """Return how long there is nothing to do; None until something wakes the loop."""
+        """Return the seconds until there is something to do; None if only a wake-up will bring it."""
         parts = self._parts
         now = parts.now()
         times = [

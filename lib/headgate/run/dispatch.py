@@ -1,4 +1,4 @@
-"""The dispatcher of a run, as its settings want it: its resources, and the stages of a sample that take them."""
+"""The dispatcher of a run, built from its settings: its resources, and the sample stages that take them."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ LOCAL: Final = "local"
 JOBS: Final = "jobs"
 """Samples that are with outside workers, or wait for one in the job queue."""
 SEATS: Final = "environment_seats"
-"""Of environments that are played in hosts on other machines; as many as the hosts have that are up."""
+"""Seats for environments that run in hosts on other machines; the limit is what the running hosts offer."""
 
 LOCAL_LANE: Final = "aggregate"
-"""The lane of the aggregates: it has no endpoint, so no pressure of a model's endpoint ever closes it."""
+"""The lane of aggregate stages: it has no endpoint, so no endpoint's pressure ever closes it."""
 
 _STAGES_QUEUED: Final = 16
-"""Ready tasks of one sample at most, at the largest number of judgements."""
+"""The most ready tasks that one sample can have, with the maximum number of judgements."""
 
 _PRESSURE: Final = PressureRules(closing=PressureRules().closing | {"waiters"})
-"""A model whose requests wait already gets no further episode, which would only wait behind them with a worker."""
+"""A model with waiting requests starts no further episode: it would only wait behind them while holding a worker."""
 
 
 def dispatcher_of(
@@ -38,7 +38,7 @@ def dispatcher_of(
     jobs: int | None = None,
     has_hosts: bool = False,
 ) -> Dispatcher:
-    """Return a dispatcher over a run's workers, its judge's calls, outside workers' jobs and hosts' seats, if any."""
+    """Return a dispatcher over a run's workers and, if it has them, judge calls, outside jobs and host seats."""
     workers = settings.num_evaluation_workers
     limits = {WORKERS: workers}
     if has_hosts:
@@ -62,16 +62,16 @@ def dispatcher_of(
 
 
 def task_policy(settings: Settings) -> TaskPolicy:
-    """Return the policy of task admission that the settings name."""
+    """Return the task admission policy that the settings name."""
     if settings.task_admission == "bounded_borrow":
         return BoundedBorrow(borrow_ceiling=settings.borrow_ceiling, reserve_share=settings.borrow_reserve)
     return StrictFair({WORKERS: settings.group_cap} if settings.group_cap else {})
 
 
 def frontier_rules(max_open: int, *, is_adaptive: bool) -> FrontierRules:
-    """Return rules under which `max_open` samples of several stages are open at most.
+    """Return rules that keep at most `max_open` multi-stage samples open.
 
-    Only a fixed matrix of such samples is opened as workers become free. What falls due by rates, or stands beside
-    samples of one stage, takes its turn in the ready queue with them: it would never find a worker free.
+    Only a fixed matrix of such samples opens them as workers become free. Samples that fall due by rates, or that
+    share the run with single-stage ones, queue with the others: they would never find a worker free.
     """
     return FrontierRules(cap=max_open, is_adaptive=is_adaptive, max_rows=max_open, max_queued=max_open * _STAGES_QUEUED)

@@ -1,4 +1,4 @@
-"""Whether a run should end early because samples fail steadily, and whether it stands still."""
+"""Detects a run that should end early because its samples keep failing, and a run that is stalled."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from headgate.core.events import Event, RunMoved, RunStalled
 
 
 class _RecentFailures:
-    """How many of the last `window` outcomes were failures."""
+    """Counts the failures among the last `window` outcomes."""
 
     def __init__(self, window: int, rate: float) -> None:
         self._rate = rate
@@ -35,23 +35,23 @@ class _RecentFailures:
 
 
 class RosterEarlyStop:
-    """Watches how samples end and says when to stop. Pure; owned by the campaign.
+    """Watches how samples end and decides when to stop. Pure; owned by the campaign.
 
-    Three conditions must hold at once. Among the last `window` ended samples of the campaign the share of failed ones
-    is at least `rate`; so is the share of failing models in the roster, two of them at least unless there is only one;
-    and every model fails that is not held. Samples that fail end sooner than samples that work: models whose endpoints
-    refuse everything fill the window, and must not stop one that works, or whose first answer has yet to come. A model
-    fails while `rate` of its own last samples did.
+    Three conditions must hold at once: at least `rate` of the campaign's last `window` finished samples failed; at
+    least `rate` of the roster's models are failing, and two or more unless the roster has only one; and every model
+    that is not held is failing. Failing samples finish sooner than working ones, so models whose endpoints refuse
+    everything fill the window; they must not stop a model that works or that still awaits its first answer. A model
+    is failing while `rate` of its own recent samples failed.
 
-    Failed is a sample without a score, after every retry. An answer that is wrong or unusable has one.
+    A failed sample has no score after every retry. A wrong or unusable answer does have one.
     """
 
     def __init__(self, rate: float, window: int) -> None:
         """Prepare an early stop.
 
         Args:
-            rate: share of failures that is too much, in (0, 1].
-            window: ended samples over which it is taken, >= 1.
+            rate: share of failures at which to stop, in (0, 1].
+            window: finished samples over which the share is taken, >= 1.
         """
         self._rate = rate
         self._window = window
@@ -61,7 +61,7 @@ class RosterEarlyStop:
 
     @classmethod
     def of(cls, settings: Settings) -> Self | None:
-        """Return the early stop that settings ask for; None when they turn it off."""
+        """Return the early stop that the settings ask for; None if they turn it off."""
         return cls(settings.shutdown_error_rate, settings.shutdown_error_window) if settings.early_stop else None
 
     def ended(
@@ -71,9 +71,9 @@ class RosterEarlyStop:
 
         Args:
             model: key of its model.
-            has_failed: whether it has no score for good.
+            has_failed: whether it ended without a score after all retries.
             models: keys of the roster's models.
-            is_held: whether nothing of a model is started: it is paused, or given up.
+            is_held: whether a model starts no samples because it is paused or given up.
         """
         self._all.add(failed=has_failed)
         own = self._models.get(model)
@@ -96,16 +96,16 @@ class RosterEarlyStop:
         )
 
     def forget(self, model: str) -> None:
-        """Drop how the samples of a model ended."""
+        """Drop a model's outcomes."""
         self._models.pop(model, None)
         self._failing.discard(model)
 
 
 class StallWatch:
-    """Tells once that a run stands still, and once that it moves again. Pure; owned by the run."""
+    """Reports once that a run is stalled, and once that it moves again. Pure; owned by the run."""
 
     def __init__(self, campaign: str, after_s: float) -> None:
-        """Prepare it; a run stands still after `after_s` seconds, never if that is 0."""
+        """Prepare it; a run is stalled after `after_s` seconds without a new sample, never if that is 0."""
         self._campaign = campaign
         self._after_s = after_s
         self._accepted = 0
@@ -113,13 +113,13 @@ class StallWatch:
         self._is_told = False
 
     def look(self, now: float, accepted: int, due: int, reason: str) -> Event | None:
-        """Return what is to be told.
+        """Return the event to report, if any.
 
         Args:
             now: the run's time.
-            accepted: samples that were accepted so far.
-            due: tasks that are in progress or could begin: those of models that are paused, or out of budget, not.
-            reason: what holds the run, for people.
+            accepted: samples accepted so far.
+            due: tasks in progress or able to begin, so none of models that are paused or out of budget.
+            reason: what holds the run up, in words.
         """
         if accepted != self._accepted:
             self._accepted = accepted

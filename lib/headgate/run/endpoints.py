@@ -29,7 +29,7 @@ class ChatSender(Protocol):
 class EndpointChats:
     """Answers by asking each model's endpoint. Implements `ChatSource`; one per campaign, on one client.
 
-    Every attempt goes through the executor of the request side: no request reaches an endpoint past it.
+    Every attempt goes through the executor of the request side: no request bypasses it.
     """
 
     def __init__(self, client: ChatSender, requests: RequestSide, *, clock: Clock) -> None:
@@ -38,14 +38,14 @@ class EndpointChats:
         self._clock = clock
 
     def chat(self, model: Model, task: Task, emit: Emit, *, trace_id: str = "") -> Chat:
-        """Return what asks `model` in the name of `task`."""
+        """Return a chat that asks `model` on behalf of `task`."""
         engines = self._requests.engines
         client = self._client if model.serve is None or engines is None else engines
         return _Conversation(client, self._requests, self._clock, model, task, emit, trace_id).answer
 
 
 class _Watch(CallWatch):
-    """Tells the campaign when a request of one task begins and ends to idle."""
+    """Tells the campaign when a request of one task goes idle and when it resumes."""
 
     __slots__ = ("_requests", "_task_id")
 
@@ -65,7 +65,7 @@ class _Watch(CallWatch):
 
 
 class _Conversation:
-    """The requests of one episode, one after the other."""
+    """Sends the requests of one episode, one after the other."""
 
     def __init__(
         self,
@@ -88,17 +88,17 @@ class _Conversation:
         self._header = str(TaskReference(task.environment, task.index, task.seed, task.sequence))
         self._emit = emit
         self._trace_id = trace_id
-        # Stages of one sample share its trace id; their requests must not share their ids.
+        # Stages of one sample share its trace id, but their request ids must differ.
         stage = "" if task.stage.startswith("sample") else f".{task.stage}"
         self._request = f"{trace_id or task.task_id}{stage}"
         self._number = 0
         self._budget = conversation_budget(requests.budgets, self._asked, task.task_id, task.environment)
 
     async def answer(self, messages: Sequence[Message]) -> ChatReply:
-        """Return the reply to `messages`; `attempts` and `wait_s` of it, or of the error, count every attempt.
+        """Return the reply to `messages`; its `attempts` and `wait_s`, or the error's, count every attempt.
 
         Raises:
-            ChatError: if there is none; BUDGET and DAILY_BUDGET before anything was sent, where it does not fit.
+            ChatError: if there is none; BUDGET and DAILY_BUDGET if the request does not fit, before it is sent.
         """
         self._number += 1
         batched = self._batched
@@ -134,15 +134,15 @@ class _Conversation:
         return whole
 
     def _lane(self, batched: BatchLane) -> str:
-        """Return how the request goes; what was held for it while it lay in a batch is given back."""
+        """Return how to send the request, and release what was reserved for it while it was in a batch."""
         self._requests.budgets.ended(in_batch(self._task_id))
         return batched.goes(self._model, self._task) if self._number == 1 else "now"
 
     async def _from_batch(self, batched: BatchLane, asked: Model, messages: Sequence[Message]) -> ChatReply | None:
-        """Return the reply that came from a batch; None where the request does not go in one.
+        """Return the reply that came from a batch; None if the request is not sent in one.
 
         Raises:
-            RetryLaterError: if it goes, and has no reply yet.
+            RetryLaterError: if it is sent in a batch and has no reply yet.
         """
         try:
             reply = None
@@ -207,6 +207,6 @@ _KINDS: Final = {"queue_timeout": ErrorKind.RATE_LIMITED, "too_large": ErrorKind
 
 
 def _not_admitted(denied: AdmissionDeniedError, watch: CallWatch) -> ChatError:
-    """Return the error of a request that was not let through: its provider's limits held it, or admission is over."""
+    """Return the error of a request that was not admitted: its provider's limits held it, or admission has closed."""
     kind = _KINDS.get(denied.reason, ErrorKind.CANCELLED)
     return ChatError(kind, denied.message, attempts=watch.attempts, wait_s=watch.wait_s)

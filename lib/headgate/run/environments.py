@@ -1,4 +1,4 @@
-"""Which environments a campaign samples, how often, and which of them others play."""
+"""Which environments a campaign samples, how often, and which of them outside workers play."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ _log = logging.getLogger("headgate.environments")
 def sampled_environments(
     settings: Settings, judge: Model | None = None, registry: Registry | None = None
 ) -> dict[str, Environment]:
-    """Return the environments to sample, by name: those of the settings, else all but the collections'.
+    """Return the environments to sample, by name: those that the settings name, else all except collections'.
 
-    Without a judge, given or in the settings, those that need one are left out. Patterns mean what they match. What
-    nobody named one by one and what cannot be used on this machine is left out, with a warning.
+    Without a judge, given or in the settings, those that need one are left out. A pattern stands for all that it
+    matches. Environments that cannot be used on this machine are left out with a warning unless named one by one.
 
     Args:
         settings: of the campaign; the AgentGym servers that they name are among the environments.
-        judge: who reads answers that need it.
+        judge: reads answers that need judging.
         registry: where environments are looked up; what is installed, and those servers, when None.
 
     Raises:
-        InvalidSettingError: if a server is named for what is no environment of AgentGym's.
+        InvalidSettingError: if the settings name a server for something that is no AgentGym environment.
         UnknownEnvironmentError: if one is not installed, or a pattern matches none.
         MissingExtraError: if one that is named needs a package that is not installed.
         EnvironmentFailedError: if one that is named cannot be used, or none that a pattern matches.
@@ -59,7 +59,7 @@ def sampled_environments(
 
 
 def refuse_judged(sampled: Mapping[str, Environment]) -> None:
-    """Refuse environments whose answers nobody would judge.
+    """Refuse environments that need a judge.
 
     Raises:
         JudgeNeededError: if there is one.
@@ -70,11 +70,11 @@ def refuse_judged(sampled: Mapping[str, Environment]) -> None:
 
 
 def judged_environments(names: Sequence[str], registry: Registry | None = None) -> dict[str, JudgedEnvironment]:
-    """Return environments whose answers a judge reads: those that names and patterns mean, else all in `registry`.
+    """Return environments whose answers a judge reads: those that `names` selects, else all in `registry`.
 
     Raises:
         UnknownEnvironmentError: if one is not installed, or a pattern matches none.
-        InvalidSettingError: if one that is named scores answers itself, or none is left.
+        InvalidSettingError: if one that is named scores answers itself, or none needs a judge.
     """
     found = usable_environments(names, registry or registry_with(()))
     judged = {name: one for name, one in found.items() if isinstance(one, JudgedEnvironment) and one.spec.needs_judge}
@@ -93,7 +93,7 @@ def judged_environments(names: Sequence[str], registry: Registry | None = None) 
 
 
 def usable_environments(names: Sequence[str], registry: Registry) -> dict[str, Environment]:
-    """Return the environments that names and patterns mean, else all in `registry`, whoever scores their answers.
+    """Return the environments that `names` selects, else all in `registry`, whether or not they need a judge.
 
     Raises:
         HeadgateError: if one that is named cannot be used, or none that a pattern matches.
@@ -107,7 +107,7 @@ def usable_environments(names: Sequence[str], registry: Registry) -> dict[str, E
 def rubric_environments(
     names: Sequence[str], rubric: Rubric, registry: Registry | None = None
 ) -> dict[str, RubricEnvironment]:
-    """Return environments under a rubric, by their new name: those named, else all that need a judge anyway.
+    """Return environments judged by a rubric, by their new name: those named, else all that need a judge anyway.
 
     Args:
         names: environments, or patterns such as `textarena:*`.
@@ -117,7 +117,7 @@ def rubric_environments(
     Raises:
         UnknownEnvironmentError: if one is not installed, or a pattern matches none.
         InvalidSettingError: if none is named, and none is installed that needs a judge.
-        InvalidNameError: if the names of environment and rubric are too long together.
+        InvalidNameError: if the names of environment and rubric together are too long.
     """
     registry = registry or registry_with(())
     found = usable_environments(names, registry) if names else judged_environments((), registry)
@@ -126,13 +126,13 @@ def rubric_environments(
 
 
 async def lockable_environments(found: dict[str, Environment], names: Sequence[str]) -> dict[str, Environment]:
-    """Return those of `found` that can run here: programs of models need the locks that the settings require.
+    """Return those of `found` that can run here: models' programs need the sandbox locks that the settings require.
 
-    Others are left out with a warning, unless `names` has them one by one. Locks that are missing and not required are
-    told of, too.
+    Others are left out with a warning, unless `names` lists them one by one. Missing locks that are not required are
+    logged as well.
 
     Raises:
-        SandboxUnavailableError: if one that is named cannot be locked in.
+        SandboxUnavailableError: if one that is named cannot be sandboxed.
     """
     locked_in = [name for name, one in found.items() if one.spec.runs_programs]
     if not locked_in:
@@ -146,8 +146,8 @@ async def lockable_environments(found: dict[str, Environment], names: Sequence[s
         return {name: one for name, one in found.items() if name not in locked_in}
     if SANDBOX.not_held:
         _log.warning(
-            "Programs of models run without the sandbox's locks %s, as the settings allow: what this user can read, "
-            "they may tell (%s)",
+            "Models' programs run without the sandbox's locks %s, as the settings allow: they may disclose whatever "
+            "this user can read (%s)",
             ", ".join(SANDBOX.not_held),
             ", ".join(locked_in),
         )
@@ -155,7 +155,7 @@ async def lockable_environments(found: dict[str, Environment], names: Sequence[s
 
 
 def outside_executors(settings: Settings, environments: Mapping[str, Environment]) -> dict[str, str]:
-    """Return the environments that outside workers play, each with its executor: the setting, else its own word.
+    """Return the environments that outside workers play, each with its executor: the setting's, else its own.
 
     Raises:
         InvalidSettingError: if one of them needs a judge.
@@ -190,7 +190,7 @@ def rates_of(settings: Settings, environments: Mapping[str, Environment]) -> dic
 
 
 def refuse_unknown_budgets(settings: Settings, environments: Mapping[str, Environment]) -> None:
-    """Refuse budgets of environments that are not sampled: most likely a name that is misspelt.
+    """Refuse budgets for environments that are not sampled: most likely a misspelt name.
 
     Raises:
         UnknownEnvironmentError: naming the setting and the first such environment.
@@ -200,10 +200,10 @@ def refuse_unknown_budgets(settings: Settings, environments: Mapping[str, Enviro
 
 
 def refuse_meaningless(setting: str, values: Iterable[str], environments: Iterable[str]) -> None:
-    """Refuse values by environment of which one names none that is sampled.
+    """Refuse per-environment values if one names an environment that is not sampled.
 
     Raises:
-        UnknownEnvironmentError: naming the first.
+        UnknownEnvironmentError: naming the first such environment.
     """
     unknown = meaningless(values, environments)
     if unknown:

@@ -13,7 +13,7 @@ from headgate.sampling import SlidingCount
 
 _MINUTE_S = 60.0
 _KNOWN_ENDS = 20_000
-"""Samples of a pair of which the latest can still be left out; 160 KB."""
+"""The latest samples of a pair that an invalidation can still subtract; 160 KB."""
 
 
 @dataclass(slots=True)
@@ -25,9 +25,9 @@ class _Pair:
     score_sum: float = 0.0
     square_sum: float = 0.0
     ends: array[float] = field(default_factory=lambda: array("d"))
-    """When each of the latest scored samples ended."""
+    """When each of the latest scored samples finished."""
     invalid: Sequence[float] = ()
-    """Scores of those that count no longer."""
+    """Scores of the samples that no longer count."""
 
 
 class PairFigures:
@@ -38,7 +38,7 @@ class PairFigures:
         self.due = 0
 
     def fell_due(self, task: Task) -> None:
-        """Count a task that was opened or taken over."""
+        """Count a task that was opened, or taken over from another process."""
         self._pairs[task.model, task.environment].due += 1
         self.due += 1
 
@@ -61,7 +61,7 @@ class PairFigures:
             del self._pairs[key]
 
     def leave_out(self, invalid: Iterable[tuple[str, str, float, float, int]]) -> None:
-        """Count no sample (model, environment, wall time of its end, score, index) of these as scored, all others."""
+        """Count exactly these samples (model, environment, wall time of end, score, index) as not scored."""
         found: defaultdict[tuple[str, str], list[tuple[float, float]]] = defaultdict(list)
         for model, environment, ended_at, score, _ in invalid:
             found[model, environment].append((ended_at, score))
@@ -72,7 +72,7 @@ class PairFigures:
     def status(
         self, rates: Mapping[tuple[str, str], float], open_tasks: Iterable[Task], now: float
     ) -> tuple[PairStatus, ...]:
-        """Return every pair that is sampled or was; `rates` are those in force."""
+        """Return every pair that is or was sampled; `rates` are those in force."""
         oldest: dict[tuple[str, str], float] = {}
         for task in open_tasks:
             key = (task.model, task.environment)
@@ -89,7 +89,7 @@ class PairFigures:
 
 
 class WorkerFigures:
-    """The integral of busy workers, and what it was a minute ago."""
+    """The busy time of all workers so far, and its value a minute ago."""
 
     def __init__(self, total: int, now: float) -> None:
         self._total = total
@@ -103,17 +103,17 @@ class WorkerFigures:
         self._past: deque[tuple[float, float]] = deque([(now, 0.0)])
 
     def resize(self, total: int, now: float) -> None:
-        """There are more workers, or fewer."""
+        """Change the number of workers."""
         self._advance(now)
         self._total = total
 
     def started(self, now: float) -> None:
-        """An episode took a worker."""
+        """Note that an episode took a worker."""
         self._advance(now)
         self._active += 1
 
     def ended(self, now: float, seconds: float) -> None:
-        """An episode of `seconds` gave its worker back."""
+        """Note that an episode of `seconds` released its worker."""
         self._advance(now)
         self._active -= 1
         self._finished += 1
@@ -121,13 +121,13 @@ class WorkerFigures:
         self._recent.add(now)
 
     def parked(self, now: float) -> None:
-        """An episode lent its worker away while it waits."""
+        """Note that an episode waits and lends its worker to others."""
         self._advance(now)
         self._active -= 1
         self._parked += 1
 
     def unparked(self, now: float) -> None:
-        """An episode that waited goes on, or has ended."""
+        """Note that a waiting episode resumed or ended."""
         self._advance(now)
         self._active += 1
         self._parked -= 1
@@ -144,7 +144,7 @@ class WorkerFigures:
             finished_last_minute=self._recent.total(now),
             busy_s=self._busy_s,
             elapsed_s=now - self._started,
-            # Episodes that come back from waiting may be more than workers for a moment.
+            # Episodes that resume may briefly outnumber the workers.
             utilization_last_minute=min(1.0, (self._busy_s - busy_then) / (span * self._total)) if span > 0 else 0.0,
             mean_task_s=self._task_s / self._finished if self._finished else None,
             parked=self._parked,

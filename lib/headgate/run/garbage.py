@@ -1,4 +1,4 @@
-"""Garbage collection while a campaign runs: cycles are rare here, and long-lived objects many."""
+"""Garbage collection while a campaign runs: cycles are rare, and long-lived objects are many."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from contextlib import contextmanager
 from typing import Final
 
 _THRESHOLDS: Final = (50_000, 20, 100)
-"""By default a collection starts every 700 new objects, which a campaign makes in some ten samples; going over what it
-holds took a sixth of its CPU time and found next to nothing: tasks and samples hold no cycles."""
+"""By default a collection starts every 700 new objects, about ten samples of a campaign. Scanning what a campaign holds
+took a sixth of its CPU time and freed next to nothing: tasks and samples form no cycles."""
 
 
 class _Choice:
-    """What the program had chosen before the first of the campaigns that are running. One per process."""
+    """The program's own settings from before the first running campaign. One per process."""
 
     running = 0
     before = gc.get_threshold()
@@ -22,10 +22,10 @@ class _Choice:
 
 @contextmanager
 def rare_collections() -> Iterator[None]:
-    """Collect rarely, and leave what exists at the beginning out of it; restores the thresholds at the end.
+    """Collect rarely, exclude objects that already exist, and restore the thresholds at the end.
 
-    Where the program has left out objects of its own, that choice stays as it is. Campaigns may overlap: the last one
-    restores it, in whichever order they end.
+    If the program has frozen objects of its own, they stay frozen. Campaigns may overlap: the last to end restores
+    the settings, in whichever order they end.
     """
     if not _Choice.running:
         _Choice.before, _Choice.is_ours = gc.get_threshold(), gc.get_freeze_count() == 0

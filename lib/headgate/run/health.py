@@ -1,4 +1,4 @@
-"""The health of the models' services: pauses begin, end, and survive restarts."""
+"""The health of the models' services: starts and ends pauses, and keeps them across restarts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from headgate.run.settlement import Settling
 
 
 class Health:
-    """Passes outcomes to the models' samplers and what they decide to the dispatcher. Owned by the campaign.
+    """Passes outcomes to the models' samplers, and their decisions to the dispatcher. Owned by the campaign.
 
     A paused model's queued tasks are held, not dropped: they go first when the pause ends.
     """
@@ -26,7 +26,7 @@ class Health:
         return self._ends.next_at()
 
     def observe(self, model: str, kind: ErrorKind | None, error: str | None, started_at: float, now: float) -> bool:
-        """Take the outcome of an episode, and hold or free its model at once; return whether `remember` is due."""
+        """Pass on an episode's outcome and hold or free its model at once; return whether to call `remember`."""
         sampler = self._parts.samplers.get(model)
         if sampler is None:
             return False
@@ -41,7 +41,7 @@ class Health:
         return bool(happened)
 
     async def end_pauses(self, now: float) -> None:
-        """Let models run again whose pause is over."""
+        """Let models whose pause is over run again."""
         for model in self._ends.pop_due(now):
             sampler = self._parts.samplers.get(model)
             for event in sampler.end_pause(now) if sampler else ():
@@ -50,7 +50,7 @@ class Health:
                 await self.remember(model)
 
     async def retry(self, model: str, now: float) -> None:
-        """End a model's pause and its provider's cooldown now; the next failures count from zero."""
+        """End a model's pause and its provider's cooldown now; failures count from zero again."""
         sampler, requests = self._parts.samplers.get(model), self._parts.requests
         if sampler is None:
             return
@@ -62,7 +62,7 @@ class Health:
         await self.remember(model)
 
     async def remember(self, model: str) -> None:
-        """Keep the state of a model's pause across restarts."""
+        """Write a model's pause to the journal, so that it survives restarts."""
         sampler, journal = self._parts.samplers.get(model), self._parts.journal
         if sampler is None:
             return
@@ -73,10 +73,10 @@ class Health:
             await journal.write(journal.journal.record_pause, model, sampler.pause.level, until)
 
     def heard(self, model: str, level: int, until: float, now: float) -> None:
-        """Pause a model that another process of the journal has paused for longer."""
+        """Pause a model until `until` if another process of the journal has paused it for longer."""
         sampler = self._parts.samplers.get(model)
         if sampler is None or self._remembered.get(model) == until:
-            return  # its own, which may be over, or one that it has heard of and that a wrong clock made long
+            return  # this process's own pause, maybe over, or one already heard of, which a wrong clock made too long
         self._remembered[model] = until
         if until <= max(now, sampler.pause.paused_until or 0.0):
             return
@@ -86,7 +86,7 @@ class Health:
             self._changed(model, now)
 
     def sync(self, model: str) -> None:
-        """Hold or free a model's tasks as its sampler says."""
+        """Hold or free a model's tasks according to its sampler's pause."""
         until = self._parts.samplers[model].pause.paused_until
         self._ends.set(model, until)
         if until is not None:

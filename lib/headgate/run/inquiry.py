@@ -1,4 +1,4 @@
-"""What a run answers about itself: where a task is, its open tasks, its health, its capacity plan."""
+"""A run's answers about itself: where a task is, its open tasks, its health, its capacity plan."""
 
 from __future__ import annotations
 
@@ -43,17 +43,17 @@ CAPACITY_SETTINGS: Final = (
     "borrow_ceiling",
     "borrow_reserve",
 )
-"""The settings that bound how much runs at once."""
+"""The settings that limit how much runs at once."""
 
 MAX_NAMED: Final = 100
-"""Models and request keys that a plan names; the others are counted in `left_out`."""
+"""The most models, and the most request keys, that a plan names; `left_out` counts the others."""
 
 _DEFAULT_PARALLEL: Final = next(field.default for field in fields(Model) if field.name == "max_parallel")
 
 
 @dataclass(slots=True)
 class CapacityPeaks:
-    """The most that was in use at once since a campaign started. Owned by the campaign."""
+    """Peak use of each resource since a campaign started. Owned by the campaign."""
 
     workers: int = 0
     queued: int = 0
@@ -70,7 +70,7 @@ def capacity_plan(
     queued: int | None = None,
     peaks: CapacityPeaks | None = None,
 ) -> CapacityPlan:
-    """Return the capacity plan; where no campaign runs, what is in force and what was seen are missing, and say so."""
+    """Return the capacity plan; if no campaign runs, values in force and observed peaks are marked as missing."""
     listed = sorted(models, key=lambda model: model.key)
     configured = {name: _setting(settings, name) for name in CAPACITY_SETTINGS}
     configured |= {f"max_parallel {model.key}": _max_parallel(model) for model in listed[:MAX_NAMED]}
@@ -82,7 +82,7 @@ def capacity_plan(
     }
     for key in keys:
         runtime[f"cap {key_name(key)}"] = CapacityValue(key.cap, CapacitySource.RUNTIME)
-        # A limit that has learnt nothing yet stands in for the cap.
+        # A limit that has learnt nothing yet equals the cap.
         fallback = None if key.last_outcome else f"cap {key_name(key)}"
         runtime[f"limit {key_name(key)}"] = CapacityValue(key.limit, CapacitySource.RUNTIME, fallback_from=fallback)
         for rate in key.rates:
@@ -93,7 +93,7 @@ def capacity_plan(
 
 
 def source_of(origin: str) -> tuple[CapacitySource, str]:
-    """Return the source that an origin of a setting is, and its detail: the variable or the file."""
+    """Return the source that a setting's origin names, and its detail: the variable or the file."""
     kind, _, detail = origin.partition(" ")
     return CapacitySource("environment" if kind == "env" else kind), detail
 
@@ -129,14 +129,14 @@ def _observed(peaks: CapacityPeaks | None, keys: Sequence[RequestStatus]) -> Map
 
 
 def key_name(key: RequestStatus) -> str:
-    """Return what a request key is called in plans and reports."""
+    """Return a request key's name in plans and reports."""
     words = (key.provider, key.model) if key.domain == "chat" else (key.provider, key.model, key.domain)
     return " ".join(words)
 
 
 TOP_GROUPS: Final = 20
 TOP_KEYS: Final = 50
-"""Groups and request keys that a report names; the others are counted. So a report stays below some kilobytes."""
+"""Groups and request keys that a report names; the others are only counted, to keep a report at a few kilobytes."""
 
 
 def _largest(counts: Mapping[str, int]) -> dict[str, int]:
@@ -155,16 +155,16 @@ def _key_health(key: RequestStatus, now: float) -> RequestKeyHealth:
 
 
 _UNKNOWN: Final = "unknown"
-_WORTH_A_WORD: Final = 3
-"""Samples in a row without a score of which an answer about their model speaks."""
+_UNSCORED_MENTIONED: Final = 3
+"""Consecutive samples without a score from which answers mention them."""
 
-_IN_HAND: Final = frozenset({"running", "parked"})
+_STARTED: Final = frozenset({"running", "parked"})
 
 
 class Inquiry:
-    """Answers questions about one run. Owned by it; asking changes nothing but reads the journal for rare ones.
+    """Answers questions about one run. Owned by it; asking changes nothing, and rarely reads the journal.
 
-    It also listens to the run's events (a `Sink`) for the most that was in use at once.
+    It also listens to the run's events (as a `Sink`) to record peak use.
     """
 
     def __init__(
@@ -205,7 +205,7 @@ class Inquiry:
         """Return where a task, or one stage of it, is, which gate holds it, why, and until when.
 
         Raises:
-            NotFoundError: if neither the run nor its journal has it open: its sample is stored, or it never was.
+            NotFoundError: if neither the run nor its journal has it open: it is stored, or never existed.
         """
         key = TaskId(task_id)
         row = self._stages.row_of(key)
@@ -217,19 +217,19 @@ class Inquiry:
         return self._outside(key) or await self._journaled(key)
 
     async def about(self, task_id: str) -> dict[str, Any]:
-        """Return what `explain` does as JSON values, with model, environment and number of a task that is open."""
+        """Return what `explain` does as JSON values, plus model, environment and sequence if the task is open."""
         task = next((one for _, one in self.open_tasks() if one.task_id == task_id), None)
         named = {name: getattr(task, name) for name in ("model", "environment", "sequence") if task is not None}
         return asdict(await self.explain(task_id)) | named
 
     def open_tasks(self) -> Iterator[tuple[str, Task]]:
-        """Return every open task of the journal with its state: `running`, `queued` or `buffered`."""
+        """Yield each open task of the journal with its state: running, queued, batch, paused or buffered."""
         stages, dispatcher = self._stages, self._parts.dispatcher
         rows = stages.rows()
         staged = {stage_id for row in rows for stage_id in row.stage_ids}
-        yield from (("running", row.task) for row in rows if self._is_in_hand(row))
+        yield from (("running", row.task) for row in rows if self._has_lease(row))
         yield from (("running", task) for task in stages.tasks if stages.row_of(task.task_id) is None)
-        yield from (("queued", row.task) for row in rows if not self._is_in_hand(row))
+        yield from (("queued", row.task) for row in rows if not self._has_lease(row))
         yield from (("queued", task) for task in dispatcher.queue.items() if task.task_id not in staged)
         yield from (("batch", task) for task in self._loop.held.values() if task.task_id not in staged)
         yield from (("paused", task) for task in dispatcher.aside.values() if task.task_id not in staged)
@@ -237,7 +237,7 @@ class Inquiry:
         yield from (("buffered", task) for task in stages.waiting_tasks())
 
     def tasks(self, model: str | None, environment: str | None, limit: int) -> list[Mapping[str, Any]]:
-        """Return open tasks, those that run first and then by due time, at most `limit`."""
+        """Return at most `limit` open tasks, running ones first, then by due time."""
         chosen = (
             (state, task)
             for state, task in self.open_tasks()
@@ -247,7 +247,7 @@ class Inquiry:
         return [_listed(state, task) for state, task in first]
 
     def next_due(self, model: str, environment: str) -> Explanation | None:
-        """Return when a pair without an open task has its next one, or why none comes; None where it is not sampled."""
+        """Return when a pair without open tasks gets its next one, or why it gets none; None if it is not sampled."""
         sampler = self._parts.samplers.get(model)
         if sampler is None or environment not in self._parts.environments:
             return None
@@ -256,19 +256,19 @@ class Inquiry:
         return Explanation(name, "not due", gate, reason + _failing(sampler), until)
 
     def _holds_all(self) -> tuple[str, str, None] | None:
-        """Return which gate keeps everything from falling due, and why; None where none does."""
+        """Return the gate that keeps everything from falling due, and why; None if there is none."""
         if self._parts.stopping.is_set():
-            return "draining", "the run ends what it began and takes on nothing new", None
+            return "draining", "the run finishes what is in progress and starts nothing new", None
         problem = self._parts.journal.problem
         return ("journal", f"the journal cannot be written: {problem}", None) if problem else None
 
     def _not_due(self, sampler: ModelSampler, environment: str) -> tuple[str, str, float | None]:
-        """Return which gate keeps a pair from falling due, why, and until when."""
+        """Return the gate that keeps a pair from falling due, why, and until when."""
         parts, model, pause = self._parts, sampler.model.key, sampler.pause
         if (control := parts.controls.pause_of(model, environment)) is not None:
             return "paused", control_words(control), None
         if why := self._settling.why_left(model, environment):
-            return "settled", f"no further sample of it is taken: {why}", None
+            return "settled", f"it gets no further sample: {why}", None
         stop = None if parts.requests is None else parts.requests.budgets.stop_of(model)
         if stop is not None:
             return DAILY_BUDGET, stop.reason, stop.until
@@ -276,33 +276,33 @@ class Inquiry:
             return "model_pause", f"model {model} is paused for errors (pause {pause.level})", pause.paused_until
         if parts.provider is not parts.local:
             is_dry = parts.provider.next_at(parts.now()) is None
-            gives = "has no further task of it" if is_dry else "has not given its next task yet"
-            return "source", f"what was due of it is done, and the run's source {gives}", None
+            gives = "has no further task for it" if is_dry else "has not given its next task yet"
+            return "source", f"all its due samples are done, and the run's source {gives}", None
         due_at, is_full = sampler.next_due(environment), parts.backpressure.is_paused
         if is_full or due_at is None:
-            enough = "nothing falls due while enough samples wait for its judge, its outside workers or its engine"
+            enough = "no sample falls due while enough wait for the judge, outside workers or the model's engine"
             return "backpressure", self._held_back() if is_full else enough, None
         rate = sampler.rate_per_day(environment)
-        return "rate", f"what was due of it is done; it is sampled {rate:,.6g} times a day", due_at
+        return "rate", f"all its due samples are done; it is sampled {rate:,.6g} times a day", due_at
 
     def _held_back(self) -> str:
-        """Say how full the ready queue is, and when it goes on."""
+        """Say how full the ready queue is, and at what size it resumes."""
         size, resume_at = self._parts.backlog(), self._parts.backpressure.resume_at
-        return f"the ready queue is paused: {size} tasks, it goes on at {resume_at}"
+        return f"the ready queue is paused: it has {size} tasks and resumes at {resume_at}"
 
     def due(self) -> tuple[int, str]:
-        """Return how many samples are due of models that nothing pauses, and what most likely holds them."""
+        """Return how many samples of models that are not paused are due, and what most likely holds them up."""
         parts, dispatcher = self._parts, self._parts.dispatcher
         lanes = [lane for lane in dispatcher.lanes.values() if lane.held_until is None]
         due = sum(lane.queued + lane.in_flight for lane in lanes)
         if parts.journal.problem:
             return max(due, 1), f"the journal cannot be written: {parts.journal.problem}"
         if in_flight := sum(lane.in_flight for lane in lanes):
-            return due, f"{in_flight} are in progress and do not end"
-        return due, "none of them begins: `headgate why` says what they wait for"
+            return due, f"{in_flight} are in progress and do not finish"
+        return due, "none of them starts: `headgate why` says what they wait for"
 
     def health(self) -> HealthReported:
-        """Return the counts at a glance: O(models), whatever the queue's length; bounded in size."""
+        """Return the run's main counts: O(models), independent of the queue's length; bounded in size."""
         parts, dispatcher, stages, judge = self._parts, self._parts.dispatcher, self._stages, self._judge
         workers, now, requests = stages.figures.status(parts.now()), parts.now(), self.requests()
         queued = {model: lane.queued for model, lane in dispatcher.lanes.items() if lane.queued}
@@ -319,7 +319,7 @@ class Inquiry:
             active=workers.active,
             queued=len(dispatcher.queue),
             buffered=parts.batches.size + stages.pending,
-            # With a judge one task of the journal is several of the dispatcher.
+            # With a judge, one task of the journal is several of the dispatcher's.
             open_tasks=in_queue + parts.batches.size if judge is None else sum(1 for _ in self.open_tasks()),
             spooled=self._spooled(),
             leases=len(dispatcher.book.live),
@@ -348,18 +348,18 @@ class Inquiry:
         )
 
     def requests(self) -> tuple[RequestStatus, ...]:
-        """Return the request keys."""
+        """Return the status of every request key."""
         requests = self._parts.requests
         return () if requests is None else requests.status()
 
     def _busy(self) -> int:
-        """Return the workers that are in use; parked episodes have lent theirs."""
+        """Return how many workers are in use; parked episodes have lent theirs to others."""
         return self._parts.dispatcher.book.in_use.get(WORKERS, 0)
 
-    # The most that was in use.
+    # Peak use.
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing; a `Sink` can be closed."""
 
     def _task_started(self, _: Recorded[events.TaskStarted]) -> None:
         self.peaks.workers = max(self.peaks.workers, self._busy())
@@ -375,7 +375,7 @@ class Inquiry:
     # Where a task may be.
 
     def _staged(self, task_id: TaskId, row: Row) -> Explanation:
-        """Return what the loop knows of a stage: of one that waits for another, what holds that one."""
+        """Return what the loop knows of a stage; if it waits for an earlier stage, what holds that one up."""
         found = self._why(task_id)
         if found.gate != "dependency":
             return found
@@ -383,7 +383,10 @@ class Inquiry:
             before = self._why(stage_id)
             if before.state not in (_UNKNOWN, "waiting"):
                 before = self._with_requests(before, row, stage_id)
-                reason = f"its {self._stages.stage_of(stage_id)} is {before.state}: {before.reason}"
+                stage = self._stages.stage_of(stage_id)
+                failed = (one for each in self._stages.rows() if stage == JUDGE for one in each.problems.values())
+                last = next((f"; a judgement has failed: {one}" for one in failed), "")
+                reason = f"its {stage} is {before.state}: {before.reason}{last}"
                 gate = found.gate if before.gate == "none" else before.gate
                 return replace(before, task_id=task_id, state=found.state, gate=gate, reason=reason)
         return found
@@ -392,9 +395,9 @@ class Inquiry:
         """Add what the requests of a task in progress wait for."""
         outside = self._outside_workers
         if outside is not None and found.gate == JOBS:
-            reason = outside.problem or f"as many samples as outside workers can take are with them ({found.reason})"
+            reason = outside.problem or f"outside workers have as many samples as they can take ({found.reason})"
             return replace(found, gate="jobqueue", reason=reason)
-        if found.state not in _IN_HAND:
+        if found.state not in _STARTED:
             return found
         if outside is not None and (place := outside.place_of(task_id)):
             return replace(found, gate="jobqueue", reason=place)
@@ -414,7 +417,7 @@ class Inquiry:
         return with_requests(found, model, self.requests(), self._parts.now())
 
     def _with_budget(self, found: Explanation) -> Explanation:
-        """Say what of its day's budget a model has used, where that holds a queued task."""
+        """Say how much of its daily budget a model has used, if that holds a queued task up."""
         task = self._parts.dispatcher.queue.item(found.task_id) if found.state != _UNKNOWN else None
         if self._parts.requests is None or task is None or found.gate != DAILY_BUDGET:
             return found
@@ -422,19 +425,19 @@ class Inquiry:
         return found if stop is None else replace(found, reason=stop.reason, until=stop.until)
 
     def _why(self, task_id: TaskId) -> Explanation:
-        """Return what the loop knows of a task, and who paused it, if somebody did."""
+        """Return what the loop knows of a task, and who paused it, if it is paused."""
         found, task = self._loop.why(task_id), self._parts.dispatcher.aside.get(task_id)
         if found.gate == "batch" and self._parts.requests is not None and self._parts.requests.batches is not None:
             return replace(found, reason=self._parts.requests.batches.why(task_id) or found.reason)
         return found if task is None else replace(found, reason=self._paused_words(task))
 
     def _paused_words(self, task: Task) -> str:
-        """Say who paused what a task is of, since when, and why."""
+        """Say who paused a task's model, environment or run, since when, and why."""
         pause = self._parts.controls.pause_of(task.model, task.environment)
         return "it is paused" if pause is None else control_words(pause)
 
     def _with_seats(self, found: Explanation) -> Explanation:
-        """Say what a queued task waits for that needs a host of environments, where none has room."""
+        """Say what a queued task waits for if it needs an environment host and none has a free seat."""
         hosts, dispatcher = self._parts.hosts, self._parts.dispatcher
         if hosts is None or found.gate != "no_capacity" or dispatcher.book.available(SEATS):
             return found
@@ -443,7 +446,7 @@ class Inquiry:
         return replace(found, gate=SEATS, reason=hosts.held_by()) if is_seated else found
 
     async def _with_engine(self, found: Explanation, row: Row | None) -> Explanation:
-        """Say what the engine of a queued task's model does, or waits for."""
+        """Say what the engine of a queued task's model is doing or waiting for."""
         requests, task = self._parts.requests, self._parts.dispatcher.queue.item(found.task_id)
         model = row.task.model if row is not None else task.model if task is not None else ""
         if requests is None or requests.engines is None or not (why := await requests.engines.why(model)):
@@ -451,7 +454,7 @@ class Inquiry:
         return replace(found, reason=why)
 
     def _outside(self, task_id: TaskId) -> Explanation | None:
-        """Return where a task is that waits before the ready queue, or behind it for the journal."""
+        """Return where a task is that has not reached the ready queue, or whose sample waits for the journal."""
         parts = self._parts
         if self._is_accepting(task_id):
             if why := parts.journal.problem:
@@ -463,17 +466,17 @@ class Inquiry:
         ) is not None:
             return Explanation(task_id, "open", "paused", self._paused_words(task))
         if self._stages.row_of(task_id) or any(task.task_id == task_id for task in self._stages.waiting_tasks()):
-            reason = "it is not open yet: samples are opened as workers and judge have room"
+            reason = "it is not open yet: samples are opened as the workers and the judge have room"
             return Explanation(task_id, "open", "frontier", reason)
         if not any(task.task_id == task_id for task in parts.batches.items()):
             return None
         if parts.backpressure.is_paused:
             return Explanation(task_id, "buffered", "backpressure", self._held_back())
-        reason = f"its sampler's buffer enters the queue at {parts.settings.batch_size} tasks or when its time is over"
+        reason = f"its sampler's buffer enters the queue at {parts.settings.batch_size} tasks or when its time is up"
         return Explanation(task_id, "buffered", "batch", reason, parts.batches.next_at())
 
     async def _journaled(self, task_id: TaskId) -> Explanation:
-        """Return where a task is that only the journal knows."""
+        """Return where a task is that only the journal has."""
         journal, settings = self._parts.journal, self._parts.settings
         state = await journal.call(journal.journal.state_of, task_id)
         if state is TaskState.SPOOLED:
@@ -490,14 +493,14 @@ class Inquiry:
         reason = "another process of this journal holds it, or will take it over when this one looks again"
         return Explanation(task_id, str(state), "holder", reason)
 
-    def _is_in_hand(self, row: Row) -> bool:
+    def _has_lease(self, row: Row) -> bool:
         return any(self._parts.dispatcher.lease_of(stage_id) is not None for stage_id in row.stage_ids)
 
 
 def with_requests(found: Explanation, model: str, requests: Sequence[RequestStatus], now: float) -> Explanation:
-    """Return what is known of a running task with what the requests of its model wait for, if they do.
+    """Return the explanation of a running task, extended by what its model's requests wait for, if they do.
 
-    A provider that is merely full holds nothing that runs: its requests are those that are in flight.
+    A provider that is merely full does not hold running tasks up: their requests are the ones in flight.
     """
     keys = (key for key in requests if model in key.models)
     pressed = next((key for key in keys if key.waiters or key.cooldown_s), None)
@@ -513,13 +516,13 @@ def with_requests(found: Explanation, model: str, requests: Sequence[RequestStat
 
 
 def source_of_rate(rate: RateStatus) -> str:
-    """Return how a limit per minute is known, where nobody states or tells it."""
+    """Return how a limit per minute was learnt; empty if it was stated, or told by the provider."""
     return f", learnt from refusals{' of other processes' * rate.is_heard}" if rate.is_learnt else ""
 
 
 def _failing(sampler: ModelSampler) -> str:
-    """Return the last error of a model that is paused for errors, or gets no score, as the end of a sentence."""
-    is_unscored = sampler.unscored >= _WORTH_A_WORD
+    """Return the last error of a model that is paused for errors or gets no scores, as the end of a sentence."""
+    is_unscored = sampler.unscored >= _UNSCORED_MENTIONED
     if sampler.last_error is None or not (is_unscored or sampler.pause.paused_until is not None):
         return ""
     counted = f"none of its model's last {sampler.unscored} samples has a score, " if is_unscored else ""

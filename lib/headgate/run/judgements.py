@@ -1,4 +1,4 @@
-"""Judgements of an answer: asked of the judge, read, and made into the score of the sample."""
+"""Judgements of an answer: asks the judge, reads its replies, and turns them into the sample's score."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from headgate.run.rows import Row
 from headgate.scheduling import RetryLaterError, TaskFailedError
 
 _SHOWN_CHARS: Final = 2_000
-"""How much of a reply that could not be read its judge is shown again."""
+"""How much of an unreadable reply the judge is shown when it is asked again."""
 
 
 class Judgements:
     """Has a judge read answers. Owned by the stages of one run.
 
-    Nothing here is held against the model: a judge that fails, or cannot be read, leaves a sample without a score.
+    No failure here counts against the model: if the judge fails or its replies are unreadable, the sample has no score.
     """
 
     def __init__(self, parts: Parts, judging: Judging, chats: ChatSource) -> None:
@@ -32,15 +32,15 @@ class Judgements:
         self._chats = chats
 
     async def ask(self, row: Row, task: Task, number: int) -> None:
-        """Add a judgement to a row whose answer is there.
+        """Add a judgement to a row that has its answer.
 
         Raises:
-            RetryLaterError: if the judge admits nothing now.
-            TaskFailedError: if there is none; the row's problems say why.
+            RetryLaterError: if the judge's endpoint admits nothing now.
+            TaskFailedError: if no judgement could be had; the row's problems say why.
         """
-        assert row.result is not None, "a judge reads what was answered"
+        assert row.result is not None, "a judge reads an answer"
         questions = row.result.questions
-        if await self._asked(row, task, number, questions[(number - 1) % len(questions)]):
+        if await self._ask_judge(row, task, number, questions[(number - 1) % len(questions)]):
             return
         reason = row.problems[number]
         about = (row.task.task_id, row.task.model, row.task.environment, self._judging.judge.key, number)
@@ -48,7 +48,7 @@ class Judgements:
         raise TaskFailedError(f"judgement {number} is missing: {reason}")
 
     def verdict(self, row: Row, result: EpisodeResult) -> EpisodeResult:
-        """Return a rollout's result with the score that its judgements make, or with why there is none."""
+        """Return a rollout's result with the score from its judgements, or with the reason why it has none."""
         asked = self._parts.settings.judgements
         environment = self._environment(row.task)
         if not row.judgements and row.fault is not None:
@@ -63,12 +63,12 @@ class Judgements:
             count = "no judgement" if asked == 1 else f"{read or 'none'} of {asked} judgements"
             only = "only " if read else ""
             return replace(result, error_kind=ErrorKind.JUDGE, error=redacted(f"{only}{count} can be read: {reason}"))
-        messages = (*result.messages, *(_said(number, row.judgements[number]) for number in sorted(row.judgements)))
+        messages = (*result.messages, *(_message(number, row.judgements[number]) for number in sorted(row.judgements)))
         why = redacted(score.why)
         return replace(result, score=float(score.value), success=score.success, why=why, messages=messages)
 
-    async def _asked(self, row: Row, task: Task, number: int, question: tuple[Message, ...]) -> bool:
-        """Ask for a judgement, once more when the first reply cannot be read; return whether there is one."""
+    async def _ask_judge(self, row: Row, task: Task, number: int, question: tuple[Message, ...]) -> bool:
+        """Ask for a judgement, and once more if the first reply is unreadable; return whether there is one now."""
         chat = self._chats.chat(self._judging.judge, task, self._parts.emit, trace_id=row.trace_id)
         while True:
             try:
@@ -94,7 +94,7 @@ class Judgements:
             question = reminded(question, reply.text, self._judging.verdicts.reminder)
 
     def _read(self, row: Row, number: int, text: str, prompt_tokens: int, completion_tokens: int) -> bool:
-        """Keep what a reply says; return whether it says anything."""
+        """Record the judgement in a reply; return whether it holds one."""
         task = row.task
         try:
             judgement = self._judging.verdicts.read(self._environment(task), number, text)
@@ -116,7 +116,7 @@ class Judgements:
         return found
 
     def _cooldown_s(self, model: str) -> float | None:
-        """Return how long a model's endpoint admits nothing, None when that is not known."""
+        """Return for how many seconds a model's endpoint admits nothing; None if that is not known."""
         requests = self._parts.requests
         pressure = requests.pressure(model) if requests is not None else None
         if pressure is None or pressure.until is None:
@@ -124,12 +124,12 @@ class Judgements:
         return max(0.0, pressure.until - self._parts.clock.monotonic())
 
 
-def _said(number: int, judgement: Judgement) -> Message:
-    """Return a judgement as the last words of the stored conversation."""
+def _message(number: int, judgement: Judgement) -> Message:
+    """Return a judgement as a message for the end of the stored conversation."""
     return Message("system", redacted(f"Judgement {number}: {judgement.value:.4g}. {judgement.why}".rstrip()))
 
 
 def reminded(question: Sequence[Message], reply: str, reminder: str) -> tuple[Message, ...]:
-    """Return a question as it is asked again: after a reply that could not be read, as text that can be sent."""
+    """Return the question to ask again: with the unreadable reply, as text that can be sent, and the reminder."""
     shown = reply[:_SHOWN_CHARS].encode("utf-8", "replace").decode() or "-"
     return (*question, Message("assistant", shown), Message("user", reminder))

@@ -1,4 +1,4 @@
-"""Who judges, how a judge's replies become judgements and a score, and what the judged samples come to."""
+"""The judge of a run, how its replies become judgements and a score, and the counts of judged samples."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ if TYPE_CHECKING:
 
 
 JUDGE_PREFIX: Final = "judge:"
-"""The judge's key begins with it, so that a model may judge and be judged in one run, by limits of its own each."""
+"""Prefix of the judge's key, so that a model may judge and be judged in one run, with separate limits for each role."""
 
 
 def judge_of(settings: Settings) -> Model:
     """Return the judge that the settings name.
 
     Raises:
-        InvalidSettingError: if they name none, or no address of it.
-        InvalidNameError: if its name has a form that cannot be used.
+        InvalidSettingError: if they name no judge, or no address for it.
+        InvalidNameError: if its name is malformed.
     """
     for name in ("judge_model", "judge_url"):
         if not getattr(settings, name):
@@ -59,23 +59,23 @@ def judge_of(settings: Settings) -> Model:
 
 
 def rubric_for(settings: Settings) -> Rubric | None:
-    """Return the rubric that the settings name, None when they name none.
+    """Return the rubric that the settings name; None if they name none.
 
     Raises:
-        InvalidInputError: if its file cannot be read, or breaks a rule of rubrics.
+        InvalidInputError: if its file cannot be read or is not a valid rubric.
     """
     return load_rubric(Path(settings.rubric).expanduser()) if settings.rubric else None
 
 
 @dataclass(frozen=True, slots=True)
 class RubricChats:
-    """Tells the models which task it is that they answer: that of the environment under the rubric."""
+    """Gives models the task of the environment beneath the rubric in place of the rubric's own."""
 
     chats: ChatSource
     environments: dict[str, RubricEnvironment]
 
     def chat(self, model: Model, task: Task, emit: Emit, *, trace_id: str = "") -> Chat:
-        """Return what answers one episode."""
+        """Return the chat that answers one episode."""
         under = self.environments.get(task.environment) if task.stage == ROLLOUT else None
         if under is not None:
             task = replace(task, environment=under.base.spec.name, seed=under.seed(task.index))
@@ -83,21 +83,21 @@ class RubricChats:
 
 
 class Verdicts(Protocol):
-    """What a run asks about the replies to its questions; judgements have their number, from 1."""
+    """The rule by which a run reads a judge's replies and scores an answer; judgements are numbered from 1."""
 
     @property
     def reminder(self) -> str:
-        """What a judge is told whose reply could not be read."""
+        """The message to a judge whose reply could not be read."""
 
     def read(self, environment: JudgedEnvironment, number: int, reply: str) -> Judgement | None:
-        """Return what the reply to question `number` says; None when it cannot be read.
+        """Return the judgement in the reply to question `number`; None if it cannot be read.
 
         Raises:
             EnvironmentFailedError: if the environment failed on it.
         """
 
     def score(self, environment: JudgedEnvironment, judgements: Mapping[int, Judgement], asked: int) -> Score | None:
-        """Return the score that at least one judgement makes, with the sample's reason; None if too few are there.
+        """Return the score that one or more judgements make, with the sample's reason; None if there are too few.
 
         Raises:
             EnvironmentFailedError: if the environment failed on them.
@@ -110,12 +110,12 @@ class EnvironmentVerdicts:
     reminder = REMINDER
 
     def read(self, environment: JudgedEnvironment, number: int, reply: str) -> Judgement | None:
-        """Return what the environment reads in the reply."""
+        """Return the judgement that the environment finds in the reply."""
         del number
         return read_reply(environment, reply)
 
     def score(self, environment: JudgedEnvironment, judgements: Mapping[int, Judgement], asked: int) -> Score | None:
-        """Return what the environment makes of the judgements, and how far these agree."""
+        """Return the environment's score of the judgements, with how far they agree."""
         given = [judgements[number] for number in sorted(judgements)]
         score = judged_score(environment, given)
         return Score(score.value, score.success, note(given, asked, score.why))
@@ -131,7 +131,7 @@ def agreement(values: Sequence[float]) -> float | None:
 
 
 def note(judgements: Sequence[Judgement], asked: int, why: str) -> str:
-    """Return a sample's `why`: how many judgements of how many, how far they agree, and the environment's reason."""
+    """Return a sample's `why`: how many of the judgements there are, how far they agree, the environment's reason."""
     values = [judgement.value for judgement in judgements]
     agreed = agreement(values)
     count = f"{len(values)} of {asked} judgement{'s' * (asked > 1)}"
@@ -141,7 +141,7 @@ def note(judgements: Sequence[Judgement], asked: int, why: str) -> str:
 
 
 def read_note(why: str) -> tuple[int, float | None]:
-    """Return how many judgements a sample's `why` states, and their agreement: what `note` wrote there."""
+    """Return how many judgements a sample's `why` states, and their agreement, as written by `note`."""
     match = _NOTE.match(why)
     if match is None:
         return 0, None
@@ -149,7 +149,7 @@ def read_note(why: str) -> tuple[int, float | None]:
 
 
 def noted_values(why: str) -> tuple[float, ...]:
-    """Return the judgements that a sample's `why` lists, two and more; none where it states their range alone."""
+    """Return the judgements that a sample's `why` lists, two or more; none if it only states their range."""
     match = _NOTE.match(why)
     if match is None or not match[3]:
         return ()
@@ -161,11 +161,11 @@ _VALUE: Final = re.compile(r"[01]\.\d\d")
 
 
 _MOST_VALUES: Final = 20_000
-"""Samples of an environment with several judgements of which it is said how far they agree, the latest."""
+"""The latest samples with several judgements over which an environment's agreement is computed."""
 
 
 class JudgedFigures:
-    """Counts by model and environment. Owned by one run, which may begin with those of earlier runs."""
+    """Counts of judged samples by model and environment. Owned by one run; may start from earlier runs' counts."""
 
     def __init__(self) -> None:
         self._pairs: dict[tuple[str, str], JudgedPair] = {}
@@ -202,23 +202,23 @@ class JudgedFigures:
         self._pairs = {key: pair for key, pair in self._pairs.items() if key[0] != model}
 
     def pairs(self) -> tuple[JudgedPair, ...]:
-        """Return the counts, by environment and then by model."""
+        """Return the counts, sorted by environment and then by model."""
         return tuple(replace(pair) for pair in sorted(self._pairs.values(), key=lambda p: (p.environment, p.model)))
 
     def agreements(self) -> tuple[tuple[str, Agreement], ...]:
-        """Return how far the latest judgements of each environment agree, by environment; takes some milliseconds."""
+        """Return how far each environment's latest judgements agree, by environment; takes a few milliseconds."""
         made = ((environment, krippendorff(self._values[environment])) for environment in sorted(self._values))
         return tuple((environment, one) for environment, one in made if one is not None)
 
 
 @dataclass(frozen=True, slots=True)
 class Judging:
-    """Who judges the answers of a run, and by which rule.
+    """The judge of a run's answers, and its rule.
 
     Attributes:
-        judge: the model that judges; its key is that of no other model.
-        verdicts: how replies become judgements, and these a score.
-        figures: counts so far, of samples that earlier runs took.
+        judge: the model that judges; no other model has its key.
+        verdicts: turns replies into judgements, and judgements into a score.
+        figures: counts, which start from the samples of earlier runs.
     """
 
     judge: Model

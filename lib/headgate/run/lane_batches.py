@@ -34,13 +34,15 @@ class LaneGroup:
 class LaneBatch:
     """A batch under way.
 
-    `open` are the unfinished requests, by `custom_id`; `model` is the model to ask about it, None while none may be
-    asked; `moved_to` is the URL of a model that may not be. `outcome` is how it ended at its provider, and why.
+    `open` are the unfinished requests, by `custom_id`, and `unwanted` those whose reply is no longer awaited but billed
+    all the same; `model` is the model to ask about it, None while none may be asked; `moved_to` is the URL of a model
+    that may not be. `outcome` is how it ended at its provider, and why; None until then.
     """
 
     record: BatchRecord
     model: Model | None = None
     open: dict[str, LaneRequest] = field(default_factory=dict)
+    unwanted: dict[str, LaneRequest] = field(default_factory=dict)
     moved_to: str = ""
     data: bytes = b""
     done: int = 0
@@ -57,6 +59,13 @@ class LaneBatch:
         """The model to ask about it; only once that is known."""
         assert self.model is not None, "it is followed as soon as its model is known"
         return self.model
+
+    def give_up(self, request: LaneRequest) -> bool:
+        """Stop waiting for a request; return whether it was awaited."""
+        if self.open.pop(request.custom_id, None) is None:
+            return False
+        self.unwanted[request.custom_id] = request
+        return True
 
     def note_model(self, model: Model) -> None:
         """Use the model from now on, at the URL of the submission: no key is sent to a URL that never had it."""

@@ -1,4 +1,4 @@
-"""What a run shares with the other processes of its journal: limits, pauses, and which notices were told."""
+"""What a run shares with the other processes of its journal: limits, pauses, and which notices were sent."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ from headgate.run.request_side import RequestSide
 from headgate.storage import JOURNAL_AWAY, JournalThread, LimitKey, LimitReport
 
 SHARE_EVERY_S: Final = 5.0
-"""How often a run looks for what others have learnt; a lesson is worth a few refused requests."""
+"""How often a run reads what other processes have learnt; each lesson saves a few refused requests."""
 
 
 class SharedLearning:
     """Keeps limits and pauses in step with those of the other processes. Owned by the campaign.
 
-    A limit begins where the others have come to, and goes to its part of the whole whenever one of them comes or goes;
-    in between its law moves it.
+    A limit starts at what the others have learnt, and is set to its share of the total whenever a process joins or
+    leaves; in between, its law adjusts it.
     """
 
     def __init__(self, parts: Parts, health: Health) -> None:
         self._parts = parts
         self._health = health
         self._told: dict[LimitKey, tuple[int | None, int]] = {}
-        """What was last told of each limit, by this process or to it, and how many shared it."""
+        """The value of each limit that was last reported or received, and how many processes shared it."""
 
     async def keep(self) -> None:
-        """Share what is learnt, until cancelled."""
+        """Share what was learnt every `SHARE_EVERY_S` seconds, until cancelled."""
         while True:
             await self._parts.clock.sleep(SHARE_EVERY_S)
             await self.share()
 
     async def share(self) -> None:
-        """Tell what was learnt since the last time, and take over what others know; not while the journal is away."""
+        """Report what was learnt since the last call and take over what others know; skip it if the journal is away."""
         parts = self._parts
         with contextlib.suppress(*JOURNAL_AWAY):
             if parts.requests is not None:
@@ -46,16 +46,16 @@ class SharedLearning:
                 self._health.heard(model, level, until, parts.now())
 
     async def _share_limits(self, requests: RequestSide) -> None:
-        """Report limits; take over what others have learnt, and a part of each limit per minute.
+        """Report limits; take over what others have learnt, and this process's share of each limit per minute.
 
-        A provider's models share the limits of its key, so that the one that most processes ask says how many share.
+        A provider's models share its key's limits, so the model used by the most processes decides how many share.
         """
         parts, admission, reports = self._parts, requests.admission, dict[LimitKey, LimitReport]()
         for status in requests.status():
             learnt: dict[str, int | None] = {rate.unit: round(rate.learnt) for rate in status.rates if rate.learnt}
-            # Refusals for a rate say nothing of how many may be in flight; what was granted since others is proven.
+            # Refusals for a rate say nothing about requests in flight; a limit granted since other refusals is proven.
             learnt = learnt or {status.domain: status.ceiling and max(status.ceiling, status.limit)}
-            # A model without a cap has left the roster: nothing is learnt of what is still in flight.
+            # A model without a cap has left the roster: its remaining requests in flight teach nothing.
             for of in (status.domain, *RateLimits._fields) if status.cap else ():
                 key = LimitKey(status.provider, status.model, of)
                 told, _ = self._told.get(key, (None, 0))
@@ -74,12 +74,12 @@ class SharedLearning:
             admission.set_rate_share(provider, 1 / count)
 
     def _take_over(self, admission: RequestAdmission, key: LimitKey, own: int | None, part: int, sharers: int) -> None:
-        """Take a part of a limit that is new, divided anew, or given up; 0 for none."""
+        """Take over this process's part of a limit that is new, newly divided, or abandoned; `part` is 0 for none."""
         told, shared_by = self._told.pop(key, (None, 0))
         is_rate = key.domain in RateLimits._fields
         is_divided = sharers != shared_by and not (is_rate and own and not shared_by)
         if (is_divided or own == 0) if part else told:
-            # Who found the limit alone stands there already.
+            # A process that learnt the limit alone is at that value already.
             if part != own:
                 admission.learnt(ProviderModel(*key[:2]), key.domain, part)
             own = part
@@ -89,7 +89,7 @@ class SharedLearning:
 
 
 class ToldNotices:
-    """Implements `headgate.telemetry.Told`. Owned by the run; while its journal cannot be written, notices wait."""
+    """Implements `headgate.telemetry.Told`. Owned by the run; notices wait while its journal cannot be written."""
 
     def __init__(self, journal: JournalThread) -> None:
         write, of = journal.write, journal.journal

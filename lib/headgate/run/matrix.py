@@ -25,15 +25,15 @@ Cell = tuple[str, str, int]
 
 @dataclass(frozen=True, slots=True)
 class MatrixTasks:
-    """The tasks of a matrix: the first of each environment, so often.
+    """The tasks of a matrix: the first `instances` of each environment, `repeats` times.
 
     A repeat is a later pass over the environment's data: its sequence is larger by a multiple of the data length, and
-    its index is the same. The first pass is what a run without repeats takes.
+    its index is the same. A run without repeats takes the first pass.
 
     Attributes:
-        instances: per environment, from 0.
-        repeats: samples of each.
-        lengths: environment -> its data length.
+        instances: tasks per environment, from 0.
+        repeats: samples of each task.
+        lengths: data length by environment.
 
     Raises:
         InvalidInputError: if `instances` or `repeats` is below 1, or a sequence would be too large to be stored.
@@ -56,12 +56,12 @@ class MatrixTasks:
 
     @classmethod
     def among(cls, environments: Mapping[str, Environment], instances: int, repeats: int) -> Self:
-        """Return these of environments that are given by name."""
+        """Return the tasks of environments, given by name."""
         return cls(instances, repeats, {name: one.spec.data_length for name, one in environments.items()})
 
     @property
     def size(self) -> int:
-        """How many samples of one model in one environment these are."""
+        """Number of samples of one model in one environment."""
         return self.instances * self.repeats
 
     def sequences(self, environment: str) -> list[int]:
@@ -70,27 +70,27 @@ class MatrixTasks:
         return [repeat * stride + n for repeat in range(self.repeats) for n in range(self.instances)]
 
     def of(self, samples: pl.DataFrame) -> pl.DataFrame:
-        """Return the rows of `samples` that are of these tasks, by `environment` and `sequence`."""
+        """Return the rows of `samples` whose `environment` and `sequence` belong to these tasks."""
         strides = {environment: self._stride(environment) for environment in self.lengths}
         stride = pl.col("environment").replace_strict(strides, default=None, return_dtype=pl.Int64)
         number = pl.col("sequence")
         return samples.filter(number % stride < self.instances, number // stride < self.repeats)
 
     def _stride(self, environment: str) -> int:
-        """Return by how much a repeat's sequences are larger: the passes that the instances take, and 1 at least."""
+        """Return how far a repeat's sequences are offset: `instances`, rounded up to whole passes over the data."""
         length = self.lengths.get(environment, self.instances)
         return -(-self.instances // length) * length
 
 
 def repeat_ks(repeats: int) -> tuple[int, ...]:
-    """Return the k for which a run of so many repeats tells pass@k and maj@k: powers of 2, and all."""
+    """Return the k for which a run with `repeats` reports pass@k and maj@k: powers of 2, and `repeats` itself."""
     return tuple(2**power for power in range(1, (repeats - 1).bit_length())) + ((repeats,) if repeats > 1 else ())
 
 
 def request_seed(model: Model, task: Task, data_length: int, repeats: int) -> int | None:
-    """Return the seed that a task's requests ask for; None where neither its model nor the run states any.
+    """Return the seed that a task's requests send; None if neither its model nor the run sets one.
 
-    A seed of the model's options is counted up with each pass over the data; `seed: null` there sends none.
+    A seed in the model's options increases by 1 with each pass over the data; `seed: null` there sends none.
     """
     repeat, options = task.sequence // data_length, dict(model.options)
     if "seed" in options:
@@ -107,8 +107,8 @@ def seeded(model: Model, seed: int | None) -> Model:
 class MatrixTaskProvider:
     """Gives each cell of the matrix once, task by task over all models and environments.
 
-    Implements `headgate.sampling.TaskProvider`. Cells that were scored before are left out, those that only
-    failed are taken again as another stage (`sample.2`, …), so that both are on record.
+    Implements `headgate.sampling.TaskProvider`. Cells that were scored before are left out. Those that only
+    failed run again as another stage (`sample.2`, …), so that both outcomes are on record.
     """
 
     def __init__(
@@ -124,11 +124,11 @@ class MatrixTaskProvider:
 
         Args:
             environments: their names.
-            tasks: of each model and environment; a number of instances without repeats.
+            tasks: of each model and environment; an integer gives the number of instances, without repeats.
             done: cells that have a scored sample.
-            failed: cells that have unscored samples only, and how many.
-            is_shuffled: give the tasks in a random order, the same for every model and at every run; where sampling
-                may stop before the last one, those that were taken are then like those that were not.
+            failed: cells that have only unscored samples, and how many.
+            is_shuffled: give the tasks in a random order, the same for every model and every run; if sampling may
+                stop early, the tasks that were taken are then representative of those that were not.
 
         Raises:
             InvalidInputError: if there are no instances.
@@ -146,12 +146,12 @@ class MatrixTaskProvider:
         return now if self._waiting else None
 
     async def take(self, now: float) -> tuple[Sequence[Demand], Sequence[Event]]:
-        """Return the next cells, a few hundred at once."""
+        """Return the next cells, up to a few hundred."""
         cells = [self._waiting.popleft() for _ in range(min(_AT_ONCE, len(self._waiting)))]
         return [self._demand(cell, now) for cell in cells], ()
 
     def roster_changed(self, models: Sequence[Model]) -> None:
-        """Add the cells of models that were not there before, drop those of models that are gone."""
+        """Add the cells of models that are new, and drop those of models that are gone."""
         present = {model.key for model in models}
         self._waiting = deque(cell for cell in self._waiting if cell[0] in present)
         fresh = [model.key for model in models if model.key not in self._known]
@@ -166,14 +166,14 @@ class MatrixTaskProvider:
         )
 
     def rows(self) -> dict[tuple[str, int], int]:
-        """Return environment and sequence of each task -> its place in the order of its environment, from 0."""
+        """Return each task's place in its environment's order, from 0, by environment and sequence."""
         return {(name, number): row for name in self._environments for row, number in enumerate(self._ordered(name))}
 
     def _ordered(self, environment: str) -> list[int]:
         return sorted(self._tasks.sequences(environment), key=self.place)
 
     def place(self, sequence: int) -> float:
-        """Return what tasks are ordered by."""
+        """Return the sort key of a task."""
         return unit_hash("place", str(sequence)) if self.is_shuffled else sequence
 
     def _demand(self, cell: Cell, now: float) -> Demand:

@@ -1,4 +1,4 @@
-"""Which models are sampled: the roster, read again and again; and the past that a run takes up when it begins."""
+"""Which models are sampled: the roster, which is read periodically, and the history that a run resumes from."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Membership:
         withdraw: Callable[[Callable[[Task], bool]], list[Task]],
         forget: Sequence[Callable[[str], None]],
     ) -> None:
-        """Prepare it; `withdraw` takes samples out that wait to be opened, `forget` drop what is known of a model."""
+        """Prepare it; `withdraw` takes out samples not opened yet, and each of `forget` drops its data on a model."""
         self._parts = parts
         self._roster = roster
         self._rules = rules
@@ -58,7 +58,7 @@ class Membership:
         return models
 
     async def keep(self) -> None:
-        """Read the roster again every refresh interval, until cancelled; a failed read keeps the last good one."""
+        """Read the roster every refresh interval, until cancelled; a failed read keeps the last good one."""
         parts, has_failed = self._parts, False
         while True:
             await parts.clock.sleep(parts.settings.roster_refresh_s)
@@ -74,14 +74,14 @@ class Membership:
             parts.wake.set()
 
     def steered(self) -> None:
-        """Let models be asked as the controls say, which may have changed."""
+        """Apply the controls, which may have changed, to the models."""
         for key, model in self._wanted.items():
-            sampler = self._parts.samplers.get(key)  # none while a roster is being followed that does not have it
+            sampler = self._parts.samplers.get(key)  # None while the roster is being changed to one without it
             if sampler is not None and sampler.model != self._parts.controls.model_of(model):
                 self._register(model)
 
     def _register(self, model: Model) -> None:
-        """Let a model of the roster be asked, by its controls."""
+        """Register a model of the roster with requests and dispatcher, with its controls applied."""
         parts = self._parts
         model = parts.samplers[model.key].model = parts.controls.model_of(model)
         if parts.requests is not None:
@@ -89,7 +89,7 @@ class Membership:
         parts.dispatcher.set_model(model.key, model.max_parallel)
 
     async def _admit(self, models: Sequence[Model]) -> tuple[tuple[str, ...], tuple[str, ...], int]:
-        """Follow the roster; return the keys that were added and removed, and how many tasks were withdrawn."""
+        """Apply the roster; return the keys that were added and removed, and how many tasks were withdrawn."""
         parts = self._parts
         wanted = {model.key: model for model in models}
         removed = tuple(key for key in parts.samplers if key not in wanted)
@@ -115,11 +115,11 @@ class Membership:
         return added, removed, withdrawn
 
     def _forget_long_gone(self, removed: Sequence[str]) -> None:
-        """Drop what is known of models that left a day ago and have not come back: some rosters change for ever."""
+        """Drop what is known of models that left a day ago and have not come back: some rosters keep changing."""
         parts, now = self._parts, self._parts.now()
         away = {key: at for key, at in self._left.items() if key not in self._wanted}
         self._left = away | dict.fromkeys(removed, now)
-        for key in [key for key, at in self._left.items() if now - at >= DAY_S]:  # as long as budgets count
+        for key in [key for key, at in self._left.items() if now - at >= DAY_S]:  # budgets count over a day
             if parts.dispatcher.in_flight(key):
                 continue
             del self._left[key]
@@ -129,7 +129,7 @@ class Membership:
                 parts.requests.forget_model(key)
 
     async def _dismiss(self, key: str) -> int:
-        """Stop a model: its queued and buffered tasks are withdrawn, what is in flight runs on."""
+        """Stop a model: its queued and buffered tasks are withdrawn, while tasks in flight continue."""
         parts = self._parts
         del parts.samplers[key]
         tasks = self._withdraw(lambda task: task.model == key)
@@ -149,13 +149,13 @@ class Membership:
 async def restored(
     journal: JournalThread, store: RunStore, now: float, rates: Mapping[str, float] | None = None
 ) -> None:
-    """Have the journal's times be possible, and fill a new one with what the store knows: no restart boosts or bursts.
+    """Correct impossible times in the journal and fill a new one from the store, so that no restart boosts or bursts.
 
     Raises:
-        ClockDisagreesError: if another process of the journal goes by a clock that is ahead of this one.
+        ClockDisagreesError: if another process of the journal uses a clock that is ahead of this one.
         StoreError: if the journal is new and the store's history cannot be read.
     """
-    # The first sample of a pair takes a due time at most half an interval ahead.
+    # The first sample of a pair is due at most half an interval ahead.
     await journal.reconcile(now, {environment: interval_s(rate) / 2 for environment, rate in (rates or {}).items()})
     if not await journal.write(journal.journal.is_new):
         return
@@ -175,7 +175,7 @@ async def restored(
 def sampler_of(
     model: Model, rates: Mapping[str, float], rules: SamplingRules, past: JournalHistory, *, ordinal: int, now: float
 ) -> ModelSampler:
-    """Return the sampler of a model, with its totals, due times and pause as they were."""
+    """Return a model's sampler, with its totals, due times and pause restored."""
     history = {
         environment: PairHistory(
             counts=tuple(past.counts.get((model.key, environment), ())),

@@ -1,4 +1,4 @@
-"""What listens to a campaign beside the log: files, traces, OpenTelemetry, the monitoring API; and what they hear."""
+"""What observes a campaign besides the log: event files, traces, OpenTelemetry and the monitoring API."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _TRACE_SUFFIXES: Final = (".gz", ".json")
 
 
 def is_observed(settings: Settings) -> bool:
-    """Return whether somebody beside the log listens: then single requests and health are told of, too."""
+    """Return whether anything besides the log listens; if so, single requests and health are reported as well."""
     return bool(settings.events_file or settings.trace_file or has_collector(settings.otel_endpoint))
 
 
 def observe(stack: AsyncExitStack, stream: EventStream, settings: Settings, run_id: str) -> None:
-    """Let the sinks that the settings ask for listen; `stack` closes the stream, and then writes the trace.
+    """Add the sinks that the settings ask for; `stack` closes the stream and then writes the trace.
 
     Raises:
         InvalidSettingError: if a file cannot be written.
@@ -48,7 +48,7 @@ def observe(stack: AsyncExitStack, stream: EventStream, settings: Settings, run_
 
 
 def events_file_of(settings: Settings) -> Path | None:
-    """Return the file that events go to: the one of the settings, else the one beside the trace."""
+    """Return the file for events: the settings' own, else one beside the trace; None if they name neither."""
     if settings.events_file:
         return Path(settings.events_file)
     if not settings.trace_file:
@@ -60,7 +60,7 @@ def events_file_of(settings: Settings) -> Path | None:
 
 
 async def report_health(health: Callable[[], HealthReported], emit: Emit, clock: Clock, every_s: float) -> None:
-    """Tell the health of a campaign every `every_s` seconds, until cancelled."""
+    """Emit the health of a campaign every `every_s` seconds, until cancelled."""
     while True:
         await clock.sleep(every_s)
         emit(health())
@@ -72,12 +72,12 @@ def _add_otel(stream: EventStream, settings: Settings, run_id: str) -> None:
     except MissingExtraError as error:
         if settings.otel_endpoint:
             raise
-        # The variable is the machine's, and may be meant for other programs.
+        # The variable applies to the whole machine and may be meant for other programs.
         _log.warning("a collector is named by OTEL_EXPORTER_OTLP_ENDPOINT, but %s", error)
 
 
 async def _write_trace(events_file: Path, trace_file: Path, run_id: str) -> None:
-    """Write the trace of a run that has ended; the samples are safe whatever becomes of it."""
+    """Write the trace of a run that has ended; a failure is only logged, as the samples are safe."""
     try:
         await asyncio.to_thread(trace_file.parent.mkdir, parents=True, exist_ok=True)
         made = await asyncio.to_thread(convert_events, events_file, trace_file, run_id=run_id)
@@ -98,15 +98,15 @@ async def serve_monitoring(
     *,
     run_id: str = "",
 ) -> str:
-    """Serve the monitoring API until `stack` ends, at a free port where its own cannot be had.
+    """Serve the monitoring API until `stack` ends, on a free port if its own is unavailable.
 
     Returns:
         Its URL for others on the network; see `MonitorServer`.
 
     Raises:
-        HeadgateError: it cannot be served.
+        HeadgateError: if it cannot be served.
     """
-    # FastAPI is imported by those who serve.
+    # Only runs that serve import FastAPI.
     from headgate.net.authority import Authority  # noqa: PLC0415
     from headgate.net.tls import server_context  # noqa: PLC0415
     from headgate.net.token_stores import open_tokens  # noqa: PLC0415

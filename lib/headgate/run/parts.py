@@ -1,4 +1,4 @@
-"""What the sides of a campaign share: the decision makers, the journal, the clock, and the event stream."""
+"""What the components of a campaign share: the decision makers, the journal, the clock, and the event stream."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ class Parts:
 
     Attributes:
         now: the campaign's time: seconds since the epoch at start, monotonic from there on.
-        samplers: by model key, those of the roster in force.
+        samplers: those of the roster in force, by model key.
         local: the provider that asks the samplers.
-        provider: where demand comes from: `local`, or one in its place.
-        requests: who may send requests; None where the models are scripted.
-        hosts: of environments on other machines; None where all are played on this one.
-        is_traced: whether events of single tasks are told.
+        provider: where demand comes from: `local` or its replacement.
+        requests: admits and sends requests; None if the models are scripted.
+        hosts: of environments on other machines; None if all are played on this one.
+        is_traced: whether events of single tasks are emitted.
         is_judged: whether a judge reads answers of the run.
         outside: environments that outside workers play.
         is_outside_full: see `holds_outside`.
-        ready_since: task id -> when it became ready.
-        answered: model -> its ready tasks whose reply came back from a batch. They need nothing more of its budgets, so
-            that its lane is open for them when these are used up.
+        ready_since: when each task became ready, by task id.
+        answered: ready tasks whose reply came back from a batch, by model. They spend no more of its budgets, so its
+            lane stays open for them when these are used up.
         wake: set when the demand loop has something to look at.
         stopping: set when the campaign takes on no more work.
     """
@@ -71,7 +71,7 @@ class Parts:
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
 
     def note_answered(self, task: Task) -> Task:
-        """Return a task as it is enqueued: where its reply came back from a batch it goes first, whatever is spent."""
+        """Return a task ready to enqueue: if its reply came back from a batch it goes first, even without budget."""
         requests = self.requests
         if requests is None or requests.batches is None or not requests.batches.is_answered(task.task_id):
             return task
@@ -81,7 +81,7 @@ class Parts:
         return replace(task, priority=task.priority + 1)
 
     def close_spent_lanes(self) -> None:
-        """Close the lanes that were open only for what is answered, once all of that has begun."""
+        """Close lanes that stayed open only for answered tasks, once all of these have begun."""
         for model, answered in list(self.answered.items()):
             while answered and answered[0] not in self.dispatcher.queue:
                 answered.popleft()
@@ -95,24 +95,24 @@ class Parts:
         return self.backpressure.room(self.backlog())
 
     def backlog(self) -> int:
-        """Return the ready tasks that wait for a worker; what waits for others keeps nobody's sample out."""
+        """Return how many ready tasks wait for a worker; tasks that wait for other resources fill no queue."""
         queue = self.dispatcher.queue
         if not self.is_judged and not self.outside:
             return len(queue)
-        # By rates, what outside workers play is held back by itself (`holds_outside`).
+        # When sampling by rates, `holds_outside` limits the tasks for outside workers.
         return queue.demand(WORKERS) + (0 if self.provider is self.local else queue.demand(JOBS))
 
     def holds_outside(self) -> bool:
-        """Return whether so many samples wait for outside workers that no further one shall fall due.
+        """Return whether so many samples wait for outside workers that no more should fall due.
 
-        They fall due again when few enough are left, as with backpressure, so that nobody is told twice a second.
+        As with backpressure, there is hysteresis: they fall due again once few enough are left.
         """
         bounds, waiting = self.backpressure, self.dispatcher.queue.demand(JOBS) if self.outside else 0
         self.is_outside_full = waiting > (bounds.resume_at if self.is_outside_full else bounds.pause_at - 1)
         return self.is_outside_full
 
     def wants_buffered(self) -> bool:
-        """Return whether what is buffered shall enter the queue at once: a free worker waits for no batch to fill."""
+        """Return whether to enqueue buffered tasks at once: a free worker should not wait for a batch to fill."""
         book = self.dispatcher.book
         has_free_worker = book.available(WORKERS) > 0 or bool(self.outside and book.available(JOBS) > 0)
         return has_free_worker and self.batches.size > 0 and self.room() > 0

@@ -1,4 +1,4 @@
-"""What a campaign is given: settings, models, environments, a store, and who answers."""
+"""What a campaign needs: settings, models, environments, a store, and a source of answers."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from headgate.telemetry import Notices
 ONE_SHOT_PAUSE_S: Final = 2.0
 ONE_SHOT_MAX_PAUSE_S: Final = 60.0
 ONE_SHOT_PAUSES: Final = 5
-"""Pauses of a run that ends by itself: 2, 4, 8, 16 and 32 s, a minute in all, in which most services restart."""
+"""Pauses of a run that ends on its own: 2, 4, 8, 16 and 32 s, about a minute in all, in which most services restart."""
 
 
 class RunStore(BatchStore, Protocol):
-    """What a campaign asks of its store."""
+    """What a campaign needs from its store."""
 
     async def history(self, now: float) -> History:
         """Return what was sampled before: totals, last times, next sequence numbers."""
@@ -36,23 +36,23 @@ class RunStore(BatchStore, Protocol):
         """Return model, environment, sequence and score of each scored sample of a campaign, by sequence."""
 
     async def to_resample(self, campaign: str) -> Sequence[tuple[str, str, int, str]]:
-        """Return model, environment, sequence and next stage of tasks that are to be taken again."""
+        """Return model, environment, sequence and next stage of tasks to sample again."""
 
     async def invalid(self, campaign: str, since: float) -> Sequence[tuple[str, str, float, float, int]]:
-        """Return model, environment, end, score and index of scored samples since then that count no longer."""
+        """Return model, environment, end, score and index of scored samples since then that no longer count."""
 
     async def recent(self, campaign: str, since: float, most: int) -> Sequence[RecentSample]:
-        """Return the newest samples of a campaign that ended since then, at most so many, by their end."""
+        """Return the newest samples of a campaign that ended since then, at most `most`, by their end."""
 
     async def spent(self, since: float) -> Sequence[tuple[str, str, float, int, int, int, int | None]]:
         """Return task, model, end, prompt and completion tokens, attempts and cost of each sample since then."""
 
 
 class ChatSource(Protocol):
-    """Who answers a task's conversation: the models behind their endpoints, or a script in a simulation."""
+    """What answers a task's conversation: the models behind their endpoints, or a script in a simulation."""
 
     def chat(self, model: Model, task: Task, emit: Emit, *, trace_id: str = "") -> Chat:
-        """Return what answers the requests of one episode; `trace_id` is shared by all of its events."""
+        """Return the chat that answers one episode's requests; all of its events share `trace_id`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,19 +61,19 @@ class RunPlan:
 
     Attributes:
         roster: where the models come from.
-        environments: by name, those to sample.
+        environments: those to sample, by name.
         store: where samples go, and where history comes from.
-        requests: the admission that `chats` sends by; None where the models are scripted.
-        duration_s: how long to sample; None until stopped.
+        requests: the admission that `chats` sends through; None if the models are scripted.
+        duration_s: how long to sample; None samples until stopped.
         provider: a source of tasks in place of the daily rates.
-        run_id: what the events of this run have in common; made up when empty.
-        is_traced: whether events of single tasks are told, too.
-        judging: who judges answers; None where every environment scores them itself.
-        executor: who takes samples that are not played here; None where all are.
-        is_last: its journal is not kept, so the end waits for the store as long as it may.
+        run_id: identifies this run in its events; generated if empty.
+        is_traced: whether events of single tasks are emitted as well.
+        judging: the judge and its rule; None if every environment scores answers itself.
+        executor: takes samples that are not played in this process; None if all are.
+        is_last: whether the journal is discarded afterwards, so that the end waits for the store as long as it may.
         stop_when_idle: end when the provider has nothing more to give and everything given is done.
-        hosts: of environments on other machines; None where all are played on this one.
-        notices: what the run's events make somebody told of; None where nobody is.
+        hosts: of environments on other machines; None if all are played on this one.
+        notices: turns the run's events into notices; None if nobody receives any.
     """
 
     settings: Settings
@@ -100,14 +100,14 @@ class RunPlan:
     def sampling_rules(self) -> SamplingRules:
         """Return the rules of the samplers.
 
-        Somebody waits for a run that ends by itself: it pauses a model for seconds, and gives up one that stays down.
+        A user waits for a run that ends on its own: it pauses models for seconds, and gives up those that stay down.
         """
         settings = self.settings
         pause_s, max_pause_s = settings.error_pause_s, settings.max_pause_s
         if self.stop_when_idle:
             pause_s, max_pause_s = min(pause_s, ONE_SHOT_PAUSE_S), min(max_pause_s, ONE_SHOT_MAX_PAUSE_S)
         return SamplingRules(
-            # A ranking gives new models more by itself, and a boost would undo what it takes from others.
+            # A ranking already gives new models more, and a boost would undo what it takes from others.
             low_sample_threshold=settings.low_sample_threshold if settings.allocation == "rates" else 0,
             low_sample_multiplier=settings.low_sample_multiplier,
             catch_up_horizon_s=settings.catch_up_horizon_s,
@@ -119,12 +119,12 @@ class RunPlan:
         )
 
     def checked(self) -> RunPlan:
-        """Return the plan itself when it can be run.
+        """Return the plan itself if it can be run.
 
         Raises:
-            InvalidSettingError: if no environment is to be sampled.
-            JudgeNeededError: if one of them needs a judge.
-            InvalidInputError: if the window has no length.
+            InvalidSettingError: if there is no environment to sample.
+            JudgeNeededError: if an environment needs a judge and the plan has none.
+            InvalidInputError: if the window is not longer than 0 s.
         """
         if self.duration_s is not None and not self.duration_s > 0:
             raise InvalidInputError(f"the window (--duration) must last longer than 0 s (got {self.duration_s:g})")

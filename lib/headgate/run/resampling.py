@@ -1,4 +1,4 @@
-"""A campaign follows what was invalidated in its store: by its counts of 24 h, and by tasks to be taken again."""
+"""How a campaign follows invalidations in its store: it corrects its 24 h counts and opens tasks to sample again."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 async def follow_invalidation(
     settings: Settings, store: SampleStore, what: Invalidation, done: Invalidated, now: float
 ) -> int:
-    """Have journals of campaigns count and open what the store says now; return how many tasks were opened.
+    """Bring campaigns' journals up to date with an invalidation in the store; return how many tasks were opened.
 
-    Runs that go on follow within seconds. Where a campaign has no journal here, its next run does the same from the
-    store.
+    Running campaigns follow within seconds. A campaign without a journal here does the same from the store in its
+    next run.
 
     Raises:
         JournalError: if a journal cannot be used.
@@ -46,7 +46,7 @@ async def _follow(
     found: dict[str, Environment] = {}
     registry = registry_of(settings)
     for name in {environment for _, environment, _, _ in again}:
-        with contextlib.suppress(HeadgateError):  # of a package that is not installed here, say: the run will know it
+        with contextlib.suppress(HeadgateError):  # e.g. its package is not installed here; the run will have it
             found[name] = registry.environment(name)
     rows = done.rows.filter(done.rows["campaign"] == campaign)
     scored = rows.filter(rows["score"].is_not_null()).select("model", "environment", "finished_at")
@@ -56,19 +56,19 @@ async def _follow(
         opened = sum(isinstance(one, Task) for one in journal.open(openings_of(again, found, now)))
     said = f"{rows.height} samples count {'again' if done.is_undo else 'no longer'}: {what.reason}"[:500]
     subject = (_only(rows["model"]), _only(rows["environment"]))
-    with contextlib.closing(Journal(settings.journal, campaign)) as journal:  # nobody holds what was opened by now
+    with contextlib.closing(Journal(settings.journal, campaign)) as journal:  # by now no process holds the opened tasks
         journal.steer(ControlOrder(RECOUNT, *subject, RECOUNT, reason=said), what.by or process_user(), now)
     return opened
 
 
 def _only(names: Iterable[str]) -> str | None:
-    """Return the one name that there is, None for several."""
+    """Return the only distinct name; None if there are several."""
     first, *others = set(names)
     return None if others else first
 
 
 async def recounted(parts: Parts, store: RunStore, since: float) -> None:
-    """Have a run that began at `since` count what its journal and its store say."""
+    """Correct the counts of a run that began at `since` from its journal and its store."""
     journal = parts.journal
     past = await journal.write(journal.journal.history, parts.now())
     counts: defaultdict[str, dict[str, Sequence[tuple[float, int]]]] = defaultdict(dict)
@@ -76,14 +76,14 @@ async def recounted(parts: Parts, store: RunStore, since: float) -> None:
         counts[model][environment] = minutes
     for key, sampler in parts.samplers.items():
         sampler.recount(counts[key], parts.now())
-    with contextlib.suppress(StoreError):  # the means of this run stay as they are until somebody invalidates again
+    with contextlib.suppress(StoreError):  # this run's means stay as they are until the next invalidation
         parts.pairs.leave_out(await store.invalid(parts.settings.campaign, since))
 
 
 def openings_of(
     again: Sequence[tuple[str, str, int, str]], environments: Mapping[str, Environment], now: float
 ) -> list[Opening]:
-    """Return what opens tasks (model, environment, sequence, stage) anew, of those environments that are there."""
+    """Return the openings of tasks (model, environment, sequence, stage) whose environment is in `environments`."""
     return [
         Opening(model, name, now, 0.0, environments[name].spec.data_length, sequence=sequence, stage=stage)
         for model, name, sequence, stage in again

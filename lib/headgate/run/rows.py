@@ -1,4 +1,4 @@
-"""A sample on its way through its stages, and what is stored of how its episode ended."""
+"""A sample on its way through its stages, and what is stored about how its episode ended."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ _LOCAL_NEEDS: Final[Mapping[str, int]] = MappingProxyType({LOCAL: 1})
 
 @dataclass(slots=True)
 class Row:
-    """One sample on its way. Owned by the run; gone once it is recorded.
+    """One sample in progress. Owned by the run; dropped once it is recorded.
 
     Attributes:
-        task: as the journal opened it; its sample has its identity.
-        model: that answers.
+        task: as the journal opened it; the sample gets its identity.
+        model: the model that answers.
         trace_id: on all events of the sample.
         ready_at: when its rollout was queued, in the run's time.
         latency_s: how long its rollout took.
         queue_wait_s: how long its rollout waited for a worker.
-        result: of the rollout; without one the row was given back, and is taken again by the next run.
-        judgements: by number, those that could be read.
-        problems: by number, why there is none, or none yet.
-        fault: what the environment did wrong with a judge's reply.
-        judge_costs: millionths that each reply of the judge cost, None where that is not known.
+        result: of the rollout; a row that ends without one was given back, and the next run samples it again.
+        judgements: those that could be read, by number.
+        problems: why a judgement is missing, or still missing, by number.
+        fault: the environment's failure on a judge's reply.
+        judge_costs: cost of each judge reply in millionths; None if unknown.
         asked_again: numbers of judgements whose first reply could not be read.
         is_recorded: whether its sample was handed to the journal.
-        is_withdrawn: whether it may not begin any more.
-        stage_ids: its tasks, in the order of its stages; none where the journal's own task is the only one.
+        is_withdrawn: whether it may no longer begin.
+        stage_ids: its tasks, in the order of its stages; empty if the journal's own task is the only one.
     """
 
     task: Task
@@ -90,16 +90,16 @@ class Row:
 
 
 MODEL_LEFT: Final = "its model left the roster"
-"""Why a task is withdrawn that had not begun."""
+"""Why a task that had not begun is withdrawn."""
 
 OF_TASK: Final = tuple(name for name in Sample.__match_args__ if name in Task.__match_args__)
-"""What a sample has of its task."""
+"""The fields that a sample copies from its task."""
 
 _OF_RESULT: Final = tuple(name for name in Sample.__match_args__ if name in EpisodeResult.__match_args__)
 _task_values, _result_values = attrgetter(*OF_TASK), attrgetter(*_OF_RESULT)
 
 MAX_ATTEMPTS = 5
-"""A task whose process died this often is recorded as an environment error instead of being run again."""
+"""A task whose process died this many times is recorded as an environment error instead of running again."""
 
 
 def sample_of(
@@ -113,7 +113,7 @@ def sample_of(
     keep_conversation: bool,
     judge_costs: Sequence[int | None] = (),
 ) -> Sample:
-    """Return the sample that an episode's result makes of its task."""
+    """Return the sample made of a task and its episode's result."""
     conversation = ""
     if keep_conversation:
         conversation = orjson.dumps([(m.role, m.content) for m in result.messages]).decode()
@@ -135,17 +135,17 @@ def sample_of(
 
 
 def poison_result(task: Task) -> EpisodeResult:
-    """Return the result of a task that ended its process again and again."""
+    """Return the result of a task whose process has died again and again."""
     return failed_result(f"the process that ran this task ended {task.attempt - 1} times before it had a result")
 
 
 def failed_result(error: str) -> EpisodeResult:
-    """Return the result of an episode that its environment ended before anything was known of it."""
+    """Return the result of an episode that its environment ended before it had an outcome."""
     return EpisodeResult(score=None, success=False, why="", error_kind=ErrorKind.ENVIRONMENT, error=error)
 
 
 def health_of(error_kind: str | None) -> Health:
-    """Return what an episode says about its model's service (a wrong answer is no service error)."""
+    """Return what an episode says about its model's service (a wrong answer is not a service error)."""
     if error_kind is None or ErrorKind(error_kind).is_scored:
         return "answered"
     if error_kind == ErrorKind.QUOTA:

@@ -1,4 +1,4 @@
-"""A run: demand, queue, stages, journal and store, moved by one event-driven loop."""
+"""A run: demand, queue, stages, journal and store, driven by one event loop."""
 
 from __future__ import annotations
 
@@ -48,19 +48,19 @@ from headgate.scheduling import EVERYTHING_DONE, Backpressure, DispatchLoop, Exp
 from headgate.storage import JOURNAL_REFUSED, Journal, JournalThread, Sink, SinkRules
 
 STOP_WITHIN_S: Final = 60.0
-"""How long a stopping run tries to store its spool; what is left stays there, on disk."""
+"""How long a stopping run tries to store its spool; the rest stays in the spool, on disk."""
 
 
 class Run:
     """Takes samples until it is stopped, its time is up, or its source runs dry. Lives for one `run`.
 
-    A *source* says what is due: daily rates, a matrix, the tasks of a server, pairings. The *stages* of a sample are
-    its environment's: an episode, and where a judge reads the answer its judgements and their aggregate. Whatever the
-    two are, there is this one way from a due time to the store.
+    A *source* says what is due: daily rates, a matrix, the tasks of a server, or pairings. The *stages* of a sample
+    are its environment's: an episode and, if a judge reads the answer, its judgements and their aggregate. For every
+    source and every environment, the path from a due time to the store is the same.
 
-    Everything that decides is pure and told the time; the run moves what they decide: demand gets its sequence number
-    from the journal (`DemandSide`), waits in its sampler's buffer, or for the frontier where it has several stages,
-    enters the ready queue, and starts as soon as the dispatcher grants what it needs (`DispatchLoop`, `Stages`).
+    Decision makers are pure and receive the time; the run carries out what they decide. Demand gets its sequence
+    number from the journal (`DemandSide`), waits in its sampler's buffer, or for the frontier if it has several stages,
+    enters the ready queue, and starts as soon as the dispatcher grants its resources (`DispatchLoop`, `Stages`).
     Finished samples become durable (`Acceptance`) and go from the spool into the store (`Sink`). `Membership` follows
     the roster, `Health` the pauses.
     """
@@ -72,7 +72,7 @@ class Run:
             plan: what to sample.
             clock: real, or virtual in a simulation.
             emit: where events go.
-            inline: run the journal on the loop's own thread and without fsync, as simulations need.
+            inline: run the journal on the event loop's thread and without fsync, for simulations.
 
         Raises:
             InvalidInputError: if the plan cannot be run.
@@ -112,7 +112,7 @@ class Run:
                 settings.queue_resume_threshold,
                 settings.queue_max_size,
             ),
-            # What a provider gives is due already: waiting for more of it would only delay it.
+            # Tasks from a provider are already due: waiting for more would only delay them.
             batches=FairBatches(settings.batch_size, settings.batch_flush_interval if plan.provider is None else 0.0),
             samplers=self.samplers,
             local=local,
@@ -144,14 +144,14 @@ class Run:
             judging,
             outside=self._outside,
             writable=self._writable,
-            ended=self._look_at,
+            ended=self._check_early_stop,
             settling=self._settling,
-            drop=lambda tasks, reason: self._loop.drop(tasks, reason),  # noqa: PLW0108 - the loop is made of them
+            drop=lambda tasks, reason: self._loop.drop(tasks, reason),  # noqa: PLW0108 - the loop is built after them
             discard_put_off=lambda condition: self._loop.discard_put_off(condition),  # noqa: PLW0108 - likewise
             wake=lambda: self._loop.wake(),  # noqa: PLW0108 - likewise
         )
         self.run_id = plan.run_id or new_run_id()
-        self._loop = self._made_loop()
+        self._loop = self._new_loop()
         self._demand = DemandSide(self._parts, self._health, self._settling, self._stages)
         self._early_stop = RosterEarlyStop.of(settings)
         knowing = (self._parts.pairs, self._scores, self._early_stop, None if judging is None else judging.figures)
@@ -173,6 +173,7 @@ class Run:
             self._settling,
             self._outside,
             rates=rates,
+            held=lambda: self._loop.held,
             stop=self.stop,
             recount=self._recount,
         )
@@ -198,7 +199,7 @@ class Run:
         self._samples = self._scored = 0
         self._left_open = 0
 
-    def _made_loop(self) -> DispatchLoop:
+    def _new_loop(self) -> DispatchLoop:
         plan, settings = self.plan, self.plan.settings
         is_matrix = plan.provider is not None and all(one.spec.needs_judge for one in plan.environments.values())
         return DispatchLoop(
@@ -217,15 +218,15 @@ class Run:
         )
 
     def now(self) -> float:
-        """Return the run's time: seconds since the epoch at start, monotonic from there on."""
+        """Return the run's time: seconds since the epoch when it started, monotonic from then on."""
         return self._clock.monotonic() + self._epoch_offset
 
     def close(self) -> None:
-        """Close the journal, as the end of `run` does; for a run that was refused."""
+        """Close the journal, as `run` does when it ends; for a run that was refused before it started."""
         self.journal.close()
 
     def stop(self, reason: str) -> None:
-        """Begin no further sample, drain what is in flight, and let `run` return. Legal more than once."""
+        """Start no further sample, drain what is in flight, and let `run` return. May be called more than once."""
         if self._parts.stopping.is_set():
             return
         self._stop_reason = reason
@@ -239,7 +240,7 @@ class Run:
         self._loop.drain()
 
     def look(self) -> None:
-        """Look at once what there is to do; for a source that has changed by itself."""
+        """Wake the demand loop at once; for a source that has changed on its own."""
         self._parts.wake.set()
 
     @property
@@ -282,12 +283,12 @@ class Run:
                 if self._parts.hosts is not None:
                     beside.append(self._parts.hosts.keep(self._parts.dispatcher))
                 loops = [group.create_task(loop) for loop in beside]
-                await self._followed()
+                await self._run_loop()
                 for task in loops:
                     task.cancel()
                 if self._parts.requests is not None and self._parts.requests.batches is not None:
                     await self._parts.requests.batches.close()
-                await self._made_durable()
+                await self._wait_until_durable()
                 if self.plan.notices is not None:
                     await self.plan.notices.pass_on(self._told)
                 acceptance.cancel()
@@ -323,10 +324,10 @@ class Run:
         self._emit(CampaignStopped(name, *left, self.run_id, self._stop_reason))
         return result
 
-    # What it looks like.
+    # Status.
 
     def status(self) -> CampaignStatus:
-        """Return what the run looks like now."""
+        """Return the run's status now."""
         parts, now = self._parts, self.now()
         open_tasks = [task for _, task in self.inquiry.open_tasks()]
         rates = {(m, e): s.rate_per_day(e) for m, s in self.samplers.items() for e in s.environments}
@@ -381,7 +382,7 @@ class Run:
             await restored_budgets(requests.budgets, self.journal, self.plan.store, self.now())
         await self._learning.share()
         again = []
-        if self.plan.provider is None:  # a matrix opens them itself
+        if self.plan.provider is None:  # a matrix opens these tasks itself
             tasks = await self.plan.store.to_resample(self.plan.settings.campaign)
             again = openings_of(tasks, self.plan.environments, self.now())
         adopted = await self._demand.adopt(again)
@@ -401,9 +402,9 @@ class Run:
         )
         self._emit(CapacityReported(self.plan.settings.campaign, self.run_id, "start", self.inquiry.capacity()))
 
-    async def _followed(self) -> None:
-        """Let the loop run to its end; a run that is stopped has the drain time to end what it has begun."""
-        # Also when this run itself is cancelled: what is in progress is given back, and is open in the journal.
+    async def _run_loop(self) -> None:
+        """Run the loop to its end; a stopped run has the drain timeout to finish what is in progress."""
+        # Even if this run is cancelled, tasks in progress are given back and stay open in the journal.
         async with first_ended(self._loop.run(), self._parts.stopping.wait()) as (running, _):
             if not running.done():
                 await asyncio.wait([running], timeout=self.plan.settings.drain_timeout_s)
@@ -413,15 +414,15 @@ class Run:
             running.result()
 
     def _is_drained(self) -> bool:
-        """Return whether a stopped run has ended all that it has begun; called when nothing runs."""
+        """Return whether a stopped run has finished everything it began; called when nothing runs."""
         queue = self._parts.dispatcher.queue
-        # What waits for a batch is in the journal, and the next run has its reply.
+        # Tasks that wait for a batch are in the journal, and the next run reads their replies.
         is_waiting = bool(self._loop.held) and self._loop.only_holds
         is_waiting = is_waiting and not queue.demand(JUDGE_CALLS) and not queue.demand(LOCAL)
         return self._parts.stopping.is_set() and (not self._stages.unjudged or is_waiting)
 
     def _turned(self) -> None:
-        """Follow a turn of the loop: backpressure, buffers that wait for a free worker, and the end of a matrix."""
+        """React to a turn of the loop: backpressure, buffers that wait for a free worker, the end of a matrix."""
         parts = self._parts
         parts.close_spent_lanes()
         changed = parts.backpressure.update(parts.backlog(), self.now())
@@ -439,18 +440,16 @@ class Run:
             await self._clock.sleep(self.plan.duration_s)
             self.stop("the window is over")
 
-    async def _made_durable(self) -> None:
-        """Wait for the last samples to be durable, but not for ever: their tasks are open and run again."""
-        try:
+    async def _wait_until_durable(self) -> None:
+        """Wait `STOP_WITHIN_S` at most for the last samples to be durable; else their tasks stay open and run again."""
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(STOP_WITHIN_S):
                 await self._acceptance.drained()
-        except TimeoutError:
-            return
 
     async def _close(self) -> tuple[int, int, frozenset[Cell]]:
         journal, left_out = self.journal.journal, self._demand.left_out
         left = len(list(self.inquiry.open_tasks())), self._sink.spooled, left_out
-        with contextlib.suppress(TimeoutError, *JOURNAL_REFUSED):  # a database that is away keeps nobody from ending
+        with contextlib.suppress(TimeoutError, *JOURNAL_REFUSED):  # an unreachable database must not block the end
             async with asyncio.timeout(STOP_WITHIN_S):
                 if self._parts.requests is not None:
                     await self._parts.requests.budgets.leave()
@@ -458,16 +457,16 @@ class Run:
                 counts = await self.journal.call(journal.open_count), await self.journal.call(journal.spool_count)
                 left = (*counts, in_hand)
         if left[0] and self._stop_reason == EVERYTHING_DONE:
-            self._stop_reason = "nothing is left to take here"  # others have it, or it is of models that have left
+            self._stop_reason = "nothing is left to take here"  # other runs have the rest, or its models have left
         self.journal.close()
         return left
 
-    # What comes from outside of it.
+    # Calls from outside the run.
 
     def _pressed(self, model: str, reason: str | None, until: float | None) -> None:
-        """Close a model's lane, or open it again, as its endpoint can take requests."""
-        # What is answered needs nothing more of a budget: its lane is open. Admission tells the monotonic time, the
-        # dispatcher is told the run's.
+        """Close or reopen a model's lane according to its endpoint's pressure."""
+        # Answered tasks spend no more of a budget, so their lane stays open. Admission gives the monotonic time; the
+        # dispatcher takes the run's.
         told = None if reason == DAILY_BUDGET and model in self._parts.answered else reason
         self._parts.dispatcher.set_pressure(model, told, None if until is None else until + self._epoch_offset)
         sampler, is_held = self.samplers.get(model), reason == DAILY_BUDGET
@@ -477,7 +476,7 @@ class Run:
             self._parts.wake.set()
 
     def _go_on(self, task_id: str) -> None:
-        """Have a task whose request came back from its batch take its turn."""
+        """Let a task continue whose request came back from its batch."""
         key = TaskId(task_id)
         if key in self._loop.held:
             if (row := self._stages.row_of(key)) is not None:
@@ -488,17 +487,17 @@ class Run:
             self._loop.go_on(key)
 
     def _sample_of(self, task_id: str) -> str:
-        """Return the task id of the sample that a task, or a stage of one, is of."""
+        """Return the task id of the sample that a task or stage belongs to."""
         row = self._stages.row_of(TaskId(task_id))
         return task_id if row is None else row.task.task_id
 
     def _free_workers(self) -> int:
-        """Return how many episodes and judgements could begin at once."""
+        """Return how many episodes and judgements could start now."""
         book = self._parts.dispatcher.book
         return sum(max(0, book.available(name)) for name in book.limits if name not in {LOCAL, JOBS})
 
     def _due(self, model: str) -> int:
-        """Return how many samples of a model need an engine: those in progress, and those that could begin."""
+        """Return how many samples of a model need an engine: those in progress, and those able to start."""
         dispatcher, requests = self._parts.dispatcher, self._parts.requests
         lane = dispatcher.lanes.get(model)
         if lane is None or requests is None:
@@ -507,12 +506,12 @@ class Run:
         return dispatcher.in_flight(model) + (0 if is_held else dispatcher.queued(model))
 
     def _engines_fail(self, model: str, why: str) -> None:
-        """Give up a model whose engines do not start, where somebody waits for the end."""
+        """Give up a model whose engines do not start, in a run that ends on its own."""
         if self.plan.stop_when_idle and self.plan.settings.early_stop and model not in self._settling.given_up:
-            self._settling.give_up(model, f"its engine keeps failing: {why}")
+            self._settling.give_up(model, f"its engine does not run: {why}")
 
     async def _writable(self) -> None:
-        """Return once the journal can be written: while its disk is full nothing begins that it could not keep."""
+        """Return once the journal can be written: while its disk is full, no work starts that it could not record."""
         while self.journal.problem:
             self._unblocked.clear()
             await self._unblocked.wait()
@@ -521,7 +520,7 @@ class Run:
         self._unblocked.set()
         self._parts.wake.set()
 
-    # What becomes of samples.
+    # Finished samples.
 
     def _samples_accepted(self, samples: Sequence[Sample], accepted: set[str]) -> None:
         now, judging = self.now(), self.plan.judging
@@ -551,15 +550,15 @@ class Run:
         self._scores.recount()
         await self._demand.adopt()
 
-    def _look_at(self, sample: Sample) -> None:
-        """Stop when samples keep failing for good."""
+    def _check_early_stop(self, sample: Sample) -> None:
+        """Stop the run if its samples keep failing."""
         if self._early_stop is None:
             return
         if self.plan.provider is None and (
             sample.error_kind == ErrorKind.JUDGE or health_of(sample.error_kind) == "service_error"
         ):
-            # Sampling by rates goes on for ever: a service that is down pauses its model, and a judge that gives no
-            # verdict must not end the sampling of what needs none.
+            # Sampling by rates never ends: a service that is down pauses its model, and a judge that gives no verdict
+            # must not end the sampling of environments without one.
             return
         lanes = self._parts.dispatcher.lanes
         reason = self._early_stop.ended(
@@ -572,21 +571,21 @@ class Run:
             self._stopped_early = True
             self.stop(reason)
 
-    def _look_for_stall(self) -> None:
+    def _check_stall(self) -> None:
         due, why = (0, "") if self._parts.stopping.is_set() else self.inquiry.due()
         told = self._stall.look(self.now(), self._samples, due, why)
         if told is not None:
             self._emit(told)
 
     async def _report(self) -> None:
-        """Say how it goes, and look after what other processes left, every status interval."""
+        """Report progress, and take over what other processes left, every status interval."""
         parts = self._parts
         while True:
             await self._clock.sleep(parts.settings.status_interval_s)
             if await self._demand.adopt():
                 self._loop.wake()
             await self._sink.look()
-            self._look_for_stall()
+            self._check_stall()
             self._emit(
                 StatusReported(
                     samplers=len(self.samplers),

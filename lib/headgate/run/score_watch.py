@@ -1,6 +1,6 @@
-"""Follows what a run's models score, and who answers for them; tells when a score drops or an endpoint changes.
+"""Watches the scores of a run's models and what serves them; reports score drops and changed endpoints.
 
-What is stored of earlier runs goes before: where scores stood, and for how long a model has had none.
+It starts from the samples of earlier runs: past scores, and for how long a model has had none.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from headgate.statistics import ScoreChange
 from headgate.storage import RecentSample
 
 MOST_ROWS: Final = 100_000
-"""Stored samples that a run looks back at, the newest: a second of the processor."""
+"""The newest stored samples that a run reads back: a second of CPU time."""
 
 _AT_ONCE: Final = 250
 _MOST_WAITING: Final = 20_000
 _AGAIN_S: Final = 60.0
 _MOST_SERVED: Final = 16
-"""Names under which a model answered that are remembered."""
+"""How many of the served names that a model answered under are remembered."""
 
 
 class ScoreWatch:
-    """Tells of drops and of other endpoints, once each. Owned by the run.
+    """Reports score drops and changed endpoints, once each. Owned by the run.
 
-    What the store has of the last `score_history_days` is taken up beside the run, without a word; samples that are
-    accepted meanwhile wait. So it is again, from what still counts, after samples were invalidated or scored anew.
-    Endpoints that change back and forth within a day are told of once.
+    In the background it reads the store's samples of the last `score_history_days`, without reporting anything;
+    samples accepted meanwhile wait. After samples were invalidated or scored again, it starts over from those that
+    still count. Endpoints that change back and forth within a day are reported once.
     """
 
     def __init__(self, parts: Parts, store: RunStore) -> None:
@@ -43,12 +43,12 @@ class ScoreWatch:
         self._changes: dict[str, ScoreChange] = {}
         self._served: dict[str, dict[str, float]] = {}
         self._waiting: deque[RecentSample] | None = deque(maxlen=_MOST_WAITING)
-        self._taken: deque[RecentSample] = deque(maxlen=_MOST_WAITING)  # of this run: the store may not have them yet
+        self._taken: deque[RecentSample] = deque(maxlen=_MOST_WAITING)  # of this run; the store may lack them yet
         self._recounted = asyncio.Event()
         self._knows_past = False
 
     async def keep(self) -> None:
-        """Take up what the store has; then what was accepted meanwhile, and tell from there on."""
+        """Read the store's samples, then those accepted meanwhile, and report changes from there on."""
         parts = self._parts
         while self._days:
             self._recounted.clear()
@@ -76,7 +76,7 @@ class ScoreWatch:
             await self._recounted.wait()
 
     def recount(self) -> None:
-        """Take up again what the store has: samples of it count no longer, or again."""
+        """Read the store's samples again: some were invalidated or restored."""
         self._recounted.set()
 
     def forget(self, model: str) -> None:
@@ -85,7 +85,7 @@ class ScoreWatch:
         self._served.pop(model, None)
 
     def accepted(self, sample: Sample) -> None:
-        """Take note of a sample of the run."""
+        """Note an accepted sample of the run."""
         if not self._days:
             return
         row = RecentSample(
@@ -110,7 +110,7 @@ class ScoreWatch:
             self._parts.emit(drop)
 
     def _resume_unscored(self, rows: Sequence[RecentSample]) -> None:
-        """Have each model's sampler know how many samples before this run had no score, up to the last of them."""
+        """Tell each model's sampler how many samples in a row had no score right before this run."""
         self._knows_past = True
         unscored: defaultdict[str, list[float]] = defaultdict(list)
         for row in rows:

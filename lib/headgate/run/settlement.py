@@ -1,4 +1,4 @@
-"""Pairs leave a campaign: those whose mean is known well enough, and all of a model that is given up."""
+"""Pairs that leave a campaign: those whose mean is known well enough, and all pairs of a model that is given up."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from headgate.run.plan import RunPlan, RunStore
 from headgate.sampling import Demand, Known, PrecisionStop, RankingReport, RankingStop
 
 _MOST_TAKEN = 20_000
-"""Samples of this run that a ranking is made of again beside the stored ones: the store may not have them yet."""
+"""Samples of this run that a recomputed ranking adds to the stored ones: the store may lack them yet."""
 
 _WHY = "its mean is known well enough"
 _RANKED = "its rank is known"
 
 
 def settling_of(parts: Parts, plan: RunPlan) -> Settling:
-    """Return what settles pairs of a campaign, where its settings ask for it and its tasks come in a fair order.
+    """Return what settles pairs of a campaign, if its settings ask for it and its tasks come in a random order.
 
-    That is a matrix that is shuffled, and by rates the environments whose tasks are drawn. The first tasks of a list
-    need not be like the others: BabyAI's levels, say, come in turn. What another server gives has an unknown order.
+    That is a shuffled matrix or, when sampling by rates, the environments whose tasks are drawn at random. The first
+    tasks of a list need not be like the others (BabyAI's levels come in turn), and another server's order is unknown.
     """
     settings, provider = plan.settings, plan.provider
     stop = None
@@ -48,15 +48,15 @@ def settling_of(parts: Parts, plan: RunPlan) -> Settling:
 
 
 class Settling:
-    """Follows what is opened and accepted, and takes settled pairs out. Owned by the campaign.
+    """Follows opened and accepted tasks, and takes settled pairs out. Owned by the campaign.
 
-    A settled pair gets no further task: what it has queued is withdrawn, what is in progress ends and is stored. By
-    rates, its rate goes to the model's other environments. Without a `target_half_width` no pair settles. All pairs of
-    a model leave in the same way when it is given up, and when a ranking has compared it with every other model.
+    A settled pair gets no further task: its queued tasks are withdrawn, those in progress finish and are stored. When
+    sampling by rates, its rate goes to the model's other environments. Without a `target_half_width` no pair settles.
+    All pairs of a model leave likewise when it is given up, or when a ranking has compared it with every other model.
 
     Attributes:
         given_up: why each model was given up, by its key.
-        allotment: shares the samples of a day among the models.
+        allotment: shares a day's samples among the models.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Settling:
         store: RunStore,
         ranking: RankingStop | None = None,
     ) -> None:
-        """Prepare it; pairs in `environments` can be settled, whose tasks are opened in the order of `place`."""
+        """Prepare it; pairs in `environments` can settle, and their tasks are opened in the order of `place`."""
         self._parts = parts
         self._stop = stop
         self._environments = frozenset(environments)
@@ -82,7 +82,7 @@ class Settling:
         self.allotment = RankingAllotment(parts, store)
 
     async def restore(self, store: RunStore) -> None:
-        """Take up the scores that the store has of this campaign.
+        """Start from the scores that the store has of this campaign.
 
         Raises:
             StoreError: if they cannot be read.
@@ -98,11 +98,11 @@ class Settling:
                 self._stop.past(model, environment, index, score)
 
     async def recount(self, store: RunStore) -> None:
-        """Rest on what the store counts now; pairs that have settled, and models that are ranked, stay so here."""
+        """Recompute from what the store counts now; settled pairs and ranked models stay so in this run."""
         self.allotment.recount()
         if self._stop is None and self._ranking is None:
             return
-        with contextlib.suppress(StoreError):  # as it was, until somebody invalidates again
+        with contextlib.suppress(StoreError):  # everything stays as it is until the next invalidation
             rows = await store.task_scores(self._parts.settings.campaign)
             gone = await store.invalid(self._parts.settings.campaign, 0.0)
             if self._ranking is not None:
@@ -125,7 +125,7 @@ class Settling:
                     self._tell(*pair, self._stop.recount(*pair, counted[pair], left.get(pair, ())))
 
     def _by_index(self, rows: Iterable[tuple[str, str, int, float]]) -> list[tuple[str, str, int, float]]:
-        """Return model, environment, index and score of what the store counts, in the order of opening."""
+        """Return model, environment, index and score of stored samples, in the order in which tasks are opened."""
         return [
             (model, environment, sequence % self._parts.environments[environment].spec.data_length, score)
             for model, environment, sequence, score in sorted(rows, key=lambda row: self._place(row[2]))
@@ -133,25 +133,25 @@ class Settling:
         ]
 
     def joined(self, models: Sequence[str]) -> None:
-        """Have models that were just admitted sampled only where they are not settled."""
+        """Settle again the pairs of models that were just admitted, where they settled before."""
         for model, environment in self._stop.settled() if self._stop is not None else ():
             if model in models:
                 self._settle(model, environment)
         if self._ranking is not None and models:
             self._ranking.join(models)
-            self._ranked.clear()  # who was compared with all is not compared with the new ones
+            self._ranked.clear()  # models that were compared with all others are not compared with the new ones
             self._open_pairs = -1
             self._rank()
 
     def left(self, models: Sequence[str]) -> None:
-        """Compare models that left the roster with nobody."""
+        """Take models that left the roster out of the ranking."""
         if self._ranking is not None and models:
             for model in models:
                 self._ranking.leave(model)
             self._rank()
 
     def report(self) -> RankingReport | None:
-        """Return what is known of every two models, where they are ranked."""
+        """Return what is known about every two models; None if models are not ranked."""
         return None if self._ranking is None else self._ranking.report()
 
     def opened(self, task: Task) -> None:
@@ -160,7 +160,7 @@ class Settling:
             self._stop.opened(task)
 
     def accepted(self, sample: Sample) -> None:
-        """Note how a task ended; when that settles its pair, tell so and take it out."""
+        """Note how a task ended; if that settles its pair, report it and take the pair out."""
         self._ended(sample.model, sample.environment, sample.task_id, sample.score)
         if self._ranking is not None:
             self._taken.append((sample.model, sample.environment, sample.finished_at, sample.sequence, sample.score))
@@ -173,17 +173,17 @@ class Settling:
             self._ended(task.model, task.environment, task.task_id, None)
 
     def wanted(self, demand: Sequence[Demand]) -> Sequence[Demand]:
-        """Return the demand of pairs that have not left."""
+        """Return the demand without that of pairs that have left."""
         return [one for one in demand if not self.why_left(one.model, one.environment)]
 
     def why_left(self, model: str, environment: str) -> str:
-        """Return why a pair gets no further task; empty while it does."""
+        """Return why a pair gets no further task; empty if it still gets tasks."""
         if model in self.given_up or model in self._ranked:
             return self.given_up.get(model, _RANKED)
         return _WHY if self._stop is not None and self._stop.is_settled(model, environment) else ""
 
     def give_up(self, model: str, why: str) -> None:
-        """Take all pairs of a model out; nothing of it is started any more."""
+        """Take all pairs of a model out; none of its tasks starts any more."""
         self.given_up[model] = why
         self._leaving |= dict.fromkeys(((model, name) for name in self._parts.environments), why)
         self._parts.dispatcher.hold(model, math.inf)
@@ -191,15 +191,15 @@ class Settling:
         self.left([model])
 
     def leave(self, pairs: Mapping[tuple[str, str], str]) -> None:
-        """Withdraw what pairs have queued, each for its reason; what falls due later is sampled."""
+        """Withdraw pairs' queued tasks, each for its reason; tasks that fall due later are sampled."""
         self._leaving |= pairs
         self._parts.wake.set()
 
     async def withdraw(self, pending: Callable[[Callable[[Task], bool]], list[Task]]) -> None:
-        """Take what pairs that leave have buffered and queued out of the run and its journal.
+        """Take the buffered and queued tasks of leaving pairs out of the run and its journal.
 
         Args:
-            pending: takes samples out that wait to be opened, or that are open in several stages and have not begun.
+            pending: takes out samples not opened yet, and multi-stage samples that are open but have not begun.
         """
         if not self._leaving:
             return
@@ -233,8 +233,8 @@ class Settling:
         self._settle(model, environment)
 
     def _rank(self) -> None:
-        """Tell what was decided, and take out the models that have been compared with every other."""
-        assert self._ranking is not None, "there is one that has changed"
+        """Report new decisions, and take out models that have been compared with every other."""
+        assert self._ranking is not None, "called only where models are ranked"
         if self._ranking.open_pairs == self._open_pairs:
             return
         self._open_pairs = self._ranking.open_pairs

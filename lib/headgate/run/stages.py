@@ -1,4 +1,4 @@
-"""The stages of a sample: its episode, and where a judge reads the answer its judgements and their aggregate."""
+"""The stages of a sample: its episode and, if a judge reads the answer, its judgements and their aggregate."""
 
 from __future__ import annotations
 
@@ -32,36 +32,36 @@ from headgate.run.settlement import Settling
 from headgate.scheduling import RetryLaterError, RetryRules, RowGroup, TaskFailedError
 
 RETRIES: Final = RetryRules(max_wait_s=60.0)
-"""Of judgements whose provider admits nothing: they are tried again for as long as any storm is likely to last."""
+"""For judgements whose provider admits nothing: they are retried for as long as any storm is likely to last."""
 
 MAX_LOSSES: Final = 4
-"""A task that has lost its host so often may be what ends hosts: it is recorded as an environment error."""
+"""A task that has lost more hosts than this may be what kills them: it is recorded as an environment error."""
 
-_PUT_OFF: Final = frozenset({ErrorKind.RATE_LIMITED, ErrorKind.DAILY_BUDGET, ErrorKind.ENGINE})
+_DEFERRABLE: Final = frozenset({ErrorKind.RATE_LIMITED, ErrorKind.DAILY_BUDGET, ErrorKind.ENGINE})
 
 MAX_DEFERRALS: Final = 16
-"""A task whose provider admitted it in none of so many runs is recorded as what it is: rate limited."""
+"""A task that was deferred more often than this is recorded as what it is: rate limited."""
 
 
 class Stages:
-    """Does the work of tasks, and knows how far each sample has come. Owned by the run.
+    """Does the work of tasks, and tracks how far each sample has come. Owned by the run.
 
-    A sample of an environment that scores answers itself has one stage, the episode. Where a judge reads the answer it
-    has three: the rollout, its judgements, and their aggregate, each with resources of its own; so a judge that admits
-    nothing holds no rollout up, and models that admit nothing no judge. These samples wait here (`pending`) until the
-    frontier opens them: no more than `max_unjudged` are open, and what waits counts against no other sample's queue.
+    A sample of an environment that scores answers itself has one stage, the episode. If a judge reads the answer, it
+    has three: the rollout, its judgements, and their aggregate, each with its own resources; so a judge that admits
+    nothing holds up no rollout, and models that admit nothing hold up no judge. These samples wait here (`pending`)
+    until the frontier opens them: at most `max_unjudged` are open, and pending ones take no room in the ready queue.
 
-    A request waits for admission (a cooldown, an open breaker, others ahead of it) or in back-off. It holds no slot of
-    its provider then, and after a second no worker either: a provider in a storm of 429s never idles another one's
-    work. The dispatcher bounds how many leases are parked, so at most twice as many episodes exist as workers.
+    A request may wait for admission (a cooldown, an open breaker, others ahead of it) or in back-off. Meanwhile it
+    holds no slot of its provider and, after a second, no worker: a provider in a storm of 429s never blocks another's
+    work. The dispatcher bounds how many leases are parked, so there are at most twice as many episodes as workers.
 
-    An episode that ends only because its provider admits nothing goes back into the queue; a judgement is tried again.
-    Nothing here holds a failed judgement against the model. A sample becomes durable once; a row that does not come
-    that far is open in the journal, and is taken again from its rollout by the next run.
+    An episode that ends only because its provider admits nothing goes back into the queue; a judgement is retried.
+    A failed judgement never counts against the model. A sample becomes durable once; a row that does not get that far
+    stays open in the journal, and the next run samples it again from its rollout.
 
     Attributes:
         figures: how busy the workers are.
-        unjudged: answers that wait for the judge, or are with it.
+        unjudged: answers that are waiting for the judge or being judged.
     """
 
     def __init__(
@@ -85,16 +85,16 @@ class Stages:
         Args:
             parts: of the run.
             health: of the models.
-            acceptance: takes each sample, once.
-            chats: who answers.
-            judging: who judges; None where no answer needs it.
-            outside: who plays what is handed to outside workers; None where everything is played here.
+            acceptance: receives each sample, once.
+            chats: answers the requests.
+            judging: the judge and its rule; None if no answer needs judging.
+            outside: hands samples to outside workers; None if everything is played here.
             writable: returns once samples can be made durable.
-            ended: told of each sample.
-            settling: knows which models are given up, and is told of samples that are not taken, though they had begun.
-            drop: has the loop forget ready tasks that were withdrawn.
-            discard_put_off: takes tasks out of the loop that wait for a reply from a batch, or for their next run.
-            wake: has the loop look whether a sample can be opened.
+            ended: called with each sample.
+            settling: knows which models are given up; told of tasks that end without a sample although they had begun.
+            drop: makes the loop forget ready tasks that were withdrawn.
+            discard_put_off: takes tasks that wait for a batch's reply, or for a retry, out of the loop.
+            wake: makes the loop check whether a sample can be opened.
         """
         self._parts = parts
         self._health = health
@@ -134,7 +134,7 @@ class Stages:
     # Samples with more than one stage.
 
     def pend(self, task: Task) -> None:
-        """Have a sample opened when the frontier has room for it."""
+        """Queue a sample until the frontier has room to open it."""
         self._pending.setdefault(task.model, deque()).append(task)
         self.pending += 1
         self.wake()
@@ -144,26 +144,26 @@ class Stages:
         return self._parts.environments[task.environment].spec.needs_judge
 
     def holds_back(self) -> bool:
-        """Return whether so many samples wait to be opened that no further one shall fall due.
+        """Return whether so many samples wait to be opened that no more should fall due.
 
-        Once that is so it stays so until half of them are gone, so that nobody is told twice a second.
+        There is hysteresis: once the limit is reached, this stays true until half of them are gone.
         """
         limit = self._parts.settings.max_unjudged
         self._is_full = self.pending >= (limit + 1) // 2 if self._is_full else self.pending >= limit
         return self._is_full
 
     def may_fall_due_again(self) -> bool:
-        """Return whether what was held back (`holds_back`) need not be any longer."""
+        """Return whether samples that `holds_back` stopped may fall due again."""
         return self._is_full and self.pending < (self._parts.settings.max_unjudged + 1) // 2
 
     def next_rows(self) -> RowGroup | None:
         """Return the next sample for the frontier to open; rows that are not open yet cost nothing.
 
-        It is of the model with the fewest open rows by weight: answers that are long in judging hold up no other
-        model's, however few rows may be open.
+        It belongs to the model with the fewest open rows by weight: a model whose answers take long to judge holds up
+        no other model, however few rows may be open.
         """
         if self._ahead is not None:
-            self._ahead.ready_at = self._parts.now()  # the loop looks one ahead: that one was opened just now
+            self._ahead.ready_at = self._parts.now()  # the loop fetches one row ahead: that one was opened just now
             self._ahead = None
         judging, samplers = self._judging, self._parts.samplers
         if judging is None or not self._pending:
@@ -186,7 +186,7 @@ class Stages:
         return group
 
     def _first_pending(self) -> dict[str, Task]:
-        """Return the first sample of each model that waits to be opened and is not paused."""
+        """Return each model's first sample that waits to be opened and is not paused."""
         if not (controls := self._parts.controls).pauses:
             return {key: tasks[0] for key, tasks in self._pending.items()}
         found = {
@@ -196,7 +196,7 @@ class Stages:
         return {key: task for key, task in found.items() if task is not None}
 
     def withdraw(self, condition: Callable[[Task], bool]) -> list[Task]:
-        """Take samples out that wait to be opened, or are open and have not begun; return the journal's tasks."""
+        """Take out samples that are not opened yet, or open but not begun; return the journal's tasks of them."""
         gone: list[Task] = []
         for key in list(self._pending):
             kept = deque(task for task in self._pending[key] if not condition(task))
@@ -221,7 +221,7 @@ class Stages:
         return gone
 
     def stage_of(self, task_id: TaskId) -> str:
-        """Return which stage a task is: `rollout`, `judge` or `aggregate`; empty for one that has come to its end."""
+        """Return which stage a task is: `rollout`, `judge` or `aggregate`; empty if it has ended."""
         place = self._places.get(task_id)
         if place is None:
             return ROLLOUT if task_id in self._running else ""
@@ -229,16 +229,16 @@ class Stages:
         return ROLLOUT if number == 0 else AGGREGATE if number == len(row.stage_ids) - 1 else JUDGE
 
     def in_progress(self, task_id: TaskId) -> Row | None:
-        """Return the row whose episode a task in progress is."""
+        """Return the row whose episode is this task; None if it is not in progress."""
         return self._running.get(task_id)
 
     def row_of(self, task_id: TaskId) -> Row | None:
-        """Return the row of several stages that a task is of; None for one that has come to its end."""
+        """Return the multi-stage row that a task belongs to; None if the row has ended."""
         place = self._places.get(task_id)
         return place[0] if place is not None else None
 
     def rows(self) -> list[Row]:
-        """Return the rows of several stages that are open, those that were opened first first."""
+        """Return the open multi-stage rows, in the order in which they were opened."""
         return list({id(row): row for row, _ in self._places.values()}.values())
 
     def waiting_tasks(self) -> Iterable[Task]:
@@ -246,7 +246,7 @@ class Stages:
         return (task for tasks in self._pending.values() for task in tasks)
 
     def trace_of(self, task: Task) -> str:
-        """Return the trace id of a task's sample, where it has one already."""
+        """Return the trace id of a task's sample; empty if it has none yet."""
         place = self._places.get(task.task_id)
         row = place[0] if place is not None else self._running.get(task.task_id)
         return row.trace_id if row is not None else ""
@@ -264,9 +264,9 @@ class Stages:
         if place is None:
             parts = self._parts
             ready_at = parts.ready_since.pop(task.task_id, None)
-            if (sampler := parts.samplers.get(task.model)) is None:  # between its dispatch and its beginning
+            if (sampler := parts.samplers.get(task.model)) is None:  # its model left after the task was dispatched
                 parts.emit(TaskReturned(task.task_id, task.model, task.environment, MODEL_LEFT))
-                self._spent(task)
+                self._release_budgets(task)
                 await self._taken_out(task, MODEL_LEFT)
             row = Row(task, sampler.model, parts.now() if ready_at is None else ready_at)
             if self._outside is not None and task.environment in parts.outside:
@@ -282,7 +282,7 @@ class Stages:
             self._leave(place[0])
 
     async def _may_begin(self, row: Row) -> float:
-        """Return when the work of a row begins, which is now, once samples can be made durable."""
+        """Wait until samples can be made durable; return the time, at which the row's work begins."""
         parts = self._parts
         if parts.journal.problem:
             await self._writable()
@@ -295,7 +295,7 @@ class Stages:
     async def _rollout(self, row: Row, task: Task) -> None:
         parts = self._parts
         started_at = await self._may_begin(row)
-        self._begun(row, task)
+        self._note_begun(row, task)
         try:
             if row.task.attempt > MAX_ATTEMPTS:
                 result = poison_result(row.task)
@@ -307,15 +307,15 @@ class Stages:
                 except HostLostError as lost:
                     result = await self._without_host(row, task, lost)
             row.latency_s = parts.now() - started_at
-            result = self._explained(task, result)
+            result = self._with_true_cause(task, result)
         except asyncio.CancelledError:
             parts.emit(TaskReturned(row.task.task_id, task.model, task.environment, "the campaign is stopping"))
             raise
         except RetryLaterError as later:
-            self._rested(row, task, later)
+            self._note_in_batch(row, task, later)
             raise
         finally:
-            self._over(row, task)
+            self._note_ended(row, task)
         if result.questions and row.stage_ids:
             row.result = result
             self.unjudged += 1
@@ -323,14 +323,14 @@ class Stages:
             await self._defer(row, task, result.error or "its provider admits nothing now")
         else:
             self._record(row, result)
-        # The model is held or freed before its worker is given away: no task goes to a service just found down.
+        # Hold or free the model before releasing its worker: no task may go to a service that was just found down.
         if self._health.observe(task.model, result.error_kind, result.error, started_at, parts.now()):
             await self._health.remember(task.model)
         if row.is_recorded and row.stage_ids and result.score is None:
             raise TaskFailedError(result.error or "the episode failed")
 
-    def _rested(self, row: Row, task: Task, later: RetryLaterError) -> None:
-        """Note that a stage of a row waits for its request, which is in a batch: no death of a process counts on it."""
+    def _note_in_batch(self, row: Row, task: Task, later: RetryLaterError) -> None:
+        """Note that a stage waits for its request in a batch: a process that dies now does not count against it."""
         self._acceptance.note_rested(row.task.task_id)
         self._parts.emit(TaskDeferred(row.task.task_id, task.model, task.environment, later.reason, 0))
 
@@ -338,7 +338,7 @@ class Stages:
         """Return the result of an episode that has lost too many hosts.
 
         Raises:
-            RetryLaterError: if it has not: the task waits for another one.
+            RetryLaterError: if it has lost fewer: the task waits for another host.
         """
         count = self._deferrals.get(task.task_id, 0) + 1
         if count <= MAX_LOSSES:
@@ -346,7 +346,7 @@ class Stages:
             await self._defer(row, task, lost.message)
         return failed_result(lost.message)
 
-    def _begun(self, row: Row, task: Task) -> None:
+    def _note_begun(self, row: Row, task: Task) -> None:
         parts, at = self._parts, row.started_at
         self._running[task.task_id] = row
         parts.dequeued_recently.add(at)
@@ -359,26 +359,26 @@ class Stages:
         about = (row.task.task_id, task.model, task.environment, row.queue_wait_s, row.trace_id)
         parts.emit(TaskStarted(*about, lease.lease_id if lease is not None else "", row.task.attempt))
 
-    def _over(self, row: Row, task: Task) -> None:
+    def _note_ended(self, row: Row, task: Task) -> None:
         parts, now, key = self._parts, self._parts.now(), task.task_id
         del self._running[key]
         if self._waiting.pop(key, False) and (lease := parts.dispatcher.lease_of(key)) is not None:
             parts.dispatcher.unpark(lease, now)
             self.figures.unparked(now)
         self.figures.ended(now, now - row.started_at)
-        self._spent(task)
+        self._release_budgets(task)
 
-    def _spent(self, task: Task) -> None:
-        """Have what a task held of its model's budgets, and a model that has left, be settled."""
+    def _release_budgets(self, task: Task) -> None:
+        """Release what a task reserved of its model's budgets, and settle a model that has left with its last task."""
         requests = self._parts.requests
         if requests is not None:
             requests.budgets.ended(task.task_id)
-            # Its own lease is the last one of the model: what the model has left is withdrawn with it.
+            # This task's own lease is the model's last one.
             if requests.is_settling and self._parts.dispatcher.in_flight(task.model) <= 1:
                 requests.settle(task.model)
 
     async def _hand_over(self, row: Row, task: Task, outside: Executor) -> None:
-        """Have outside workers take a sample; who waits for them holds no worker of this process."""
+        """Hand a sample to outside workers; while it waits for them it holds no worker of this process."""
         parts = self._parts
         budgets = None if parts.requests is None else parts.requests.budgets
         started_at = await self._may_begin(row)
@@ -402,7 +402,7 @@ class Stages:
             raise
         finally:
             del self._running[task.task_id]
-            self._spent(task)
+            self._release_budgets(task)
         self._acceptance.add(sample)
         self._ended(sample)
         kind = sample.error_kind and ErrorKind(sample.error_kind)
@@ -410,11 +410,11 @@ class Stages:
             await self._health.remember(task.model)
 
     async def _taken_back(self, row: Row, taken: TakenBack) -> NoReturn:
-        """Put a sample off, or out of the run, whose job was taken back.
+        """Postpone a sample whose job was taken back, or withdraw it from the run.
 
         Raises:
-            RetryLaterError: if it is to be handed over again.
-            TaskFailedError: if not. A run that stops leaves it to the next one.
+            RetryLaterError: if it will be handed over again.
+            TaskFailedError: if not. A stopping run leaves it to the next one.
         """
         parts, task = self._parts, row.task
         if parts.stopping.is_set():
@@ -425,7 +425,7 @@ class Stages:
         raise RetryLaterError(taken.reason, taken.wait_s, is_failure=False)
 
     async def _taken_out(self, task: Task, reason: str) -> NoReturn:
-        """Withdraw a task that the dispatcher has let go; nobody takes it up.
+        """Withdraw a task that was already dispatched; no run takes it up again.
 
         Raises:
             TaskFailedError: always.
@@ -437,7 +437,7 @@ class Stages:
     # Episodes that wait for their provider.
 
     def idle(self, task_id: str) -> None:
-        """Lend the worker of a task whose request waits."""
+        """Lend out the worker of a task whose request waits."""
         key, parts = TaskId(task_id), self._parts
         if key in self._waiting:
             return
@@ -449,7 +449,7 @@ class Stages:
             self.figures.parked(now)
 
     def busy(self, task_id: str) -> None:
-        """Give a task whose request goes on its worker back."""
+        """Give a task its worker back when its request resumes."""
         key, parts = TaskId(task_id), self._parts
         lease = parts.dispatcher.lease_of(key)
         if self._waiting.pop(key, False) and lease is not None:
@@ -457,10 +457,10 @@ class Stages:
             parts.dispatcher.unpark(lease, now)
             self.figures.unparked(now)
 
-    def _explained(self, task: Task, result: EpisodeResult) -> EpisodeResult:
-        """Return the result with the true reason of an episode whose time was over while its request waited.
+    def _with_true_cause(self, task: Task, result: EpisodeResult) -> EpisodeResult:
+        """Return the result with the true cause if an episode timed out while its request waited for admission.
 
-        Such a request was not sent at all: its provider was given no time to be late.
+        Such a request was never sent, so its provider was not too slow.
         """
         if result.error_kind is not ErrorKind.PROVIDER_TIMEOUT or task.task_id not in self._waiting:
             return result
@@ -468,20 +468,20 @@ class Stages:
         return replace(result, error_kind=ErrorKind.RATE_LIMITED, error=error)
 
     def _may_defer(self, task: Task, result: EpisodeResult) -> bool:
-        """Return whether the task runs again in place of being recorded: only limits kept its answer.
+        """Return whether to run the task again instead of recording it, because only limits prevented its answer.
 
-        Those are the provider's, the model's budget of 24 h, or that its engine was taken away; the latter two stopped
-        the model, so that the task waits. An engine that ended by itself may have done so of this very task.
+        These are the provider's limits, the model's 24 h budget, or the removal of its engine; the latter two stop
+        the model, so that the task waits. An engine that died on its own may have died because of this very task.
         """
         requests = self._parts.requests
-        if requests is None or result.error_kind not in _PUT_OFF:
+        if requests is None or result.error_kind not in _DEFERRABLE:
             self._deferrals.pop(task.task_id, None)
             return False
         if result.error_kind is ErrorKind.DAILY_BUDGET:
             if requests.budgets.is_hopeless(task.task_id):
                 return False
             if not result.attempts:
-                return True  # nothing was sent yet: putting it off has cost nothing
+                return True  # nothing was sent yet: deferring it costs nothing
         engines = requests.engines
         if result.error_kind is ErrorKind.ENGINE and engines is not None and not engines.has_failed(task.model):
             return True
@@ -493,11 +493,11 @@ class Stages:
         return True
 
     async def _defer(self, row: Row, task: Task, reason: str) -> NoReturn:
-        """Put a task back into the queue whose provider admits nothing now, or whose host is lost.
+        """Put a task whose provider admits nothing now, or whose host is lost, back into the queue.
 
         Raises:
-            RetryLaterError: always, unless its model has left or the run is stopping: then it stays in the journal. One
-                of a model that was given up meanwhile would wait for ever, and is taken out.
+            RetryLaterError: always, unless its model has left or the run is stopping: then it stays in the journal. A
+                task of a model that was given up meanwhile is taken out, since it would wait forever.
         """
         parts = self._parts
         about = (row.task.task_id, task.model, task.environment, reason)
@@ -515,12 +515,12 @@ class Stages:
 
     async def _judge(self, row: Row, task: Task, number: int) -> None:
         if row.is_recorded or row.result is None or self._judgements is None:
-            return  # the environment knew the score
+            return  # the environment scored the answer itself
         try:
             await self._judgements.ask(row, task, number)
         except RetryLaterError as later:
             if later.is_held is not None:
-                self._rested(row, task, later)
+                self._note_in_batch(row, task, later)
             raise
         finally:
             self._waiting.pop(task.task_id, None)
@@ -551,7 +551,7 @@ class Stages:
         self._ended(sample)
 
     def _leave(self, row: Row) -> None:
-        """Forget a row that has come to its end."""
+        """Forget a row that has ended."""
         self._open_rows[row.model.key] -= 1
         for task_id in row.stage_ids:
             del self._places[task_id]

@@ -1,4 +1,4 @@
-"""How a run stands: the status of its models and its queue, its progress, and its result."""
+"""The state of a run: the status of its models and its queue, its progress, and its result."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from headgate.telemetry import duration
 _HOUR_S = 3_600.0
 
 BY_REQUEST: Final = "stopped by request"
-"""Why a run ended that its caller, or a signal, stopped before its end."""
+"""The stop reason of a run that its caller, or a signal, stopped before its end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,18 +27,18 @@ class RunResult:
 
     Attributes:
         status: as it was at the end.
-        samples: accepted by this process.
-        scored: of them, those with a score.
-        stored: of its spool, visible in the store.
-        spooled: left in the journal, of all processes.
-        open_tasks: given out and without a sample, of all processes; the next run takes them.
-        stopped_early: whether it gave up because its samples kept failing.
+        samples: samples that this process accepted.
+        scored: those of them with a score.
+        stored: samples from its spool that are visible in the store.
+        spooled: samples left in the journal, of all processes.
+        open_tasks: opened tasks without a sample, of all processes; the next run takes them.
+        stopped_early: whether it stopped because its samples kept failing.
         given_up: models whose service kept failing, and why: their other tasks were not run.
-        empty_because: why there is no sample; empty when there are some, or the provider gave no tasks.
-        agreements: by environment, how far repeated judgements agree; of the latest samples, also of earlier runs.
-        ranking: what is known of every two models, where `indifference` asks for it.
-        left_out: tasks of a matrix that the journal did not give, since another run, now or before, was given them.
-        in_hand: of `left_out`, those that are open: another run has them, and will sample them.
+        empty_because: why there is no sample; empty if there are some, or if the tasks come from a provider.
+        agreements: how far repeated judgements agree, by environment; over the latest samples, also of earlier runs.
+        ranking: what is known about every two models, if `indifference` asks for it.
+        left_out: tasks of a matrix that the journal refused, because another run has or had them.
+        in_hand: those of `left_out` that are open: another run has them, and will sample them.
     """
 
     status: CampaignStatus
@@ -58,30 +58,30 @@ class RunResult:
 
     @property
     def was_interrupted(self) -> bool:
-        """Whether whoever ran it stopped it before it came to its end."""
+        """Whether its caller, or a signal, stopped it before its end."""
         return self.stopped_by == BY_REQUEST
 
     def ending(self) -> dict[str, Any]:
-        """Return how it ended, and the samples that it leaves, as `--json` and flows tell it."""
+        """Return how it ended, and its sample counts, as reported by `--json` and flows."""
         names = ("samples", "scored", "stored", "spooled", "open_tasks", "stopped_by", "stopped_early")
         return {name: getattr(self, name) for name in names}
 
 
 def why_no_samples(status: CampaignStatus, next_due_at: float | None) -> str:
-    """Return why a campaign that samples by rates has no sample, for those who waited for one.
+    """Return why a campaign that samples by rates has no sample, for the user who waited for one.
 
     Args:
         status: as it was at the end.
-        next_due_at: when the next sample falls due; None when none will.
+        next_due_at: when the next sample falls due; None if none will.
     """
     lasted = duration(status.captured_at - status.started_at)
     paused = [model for model in status.models if model.is_paused]
     if len(paused) == len(status.models):
         first = paused[0]
         last = f", the last: {first.last_error}" if first.last_error else ""
-        return f"every model waits, such as {first.model}: {first.pause_reason}{last}"
+        return f"every model is paused, for example {first.model}: {first.pause_reason}{last}"
     if status.open_tasks:
-        return f"{status.open_tasks} tasks fell due and none ended within {lasted}; the next run goes on with them"
+        return f"{status.open_tasks} tasks fell due and none finished within {lasted}; the next run takes them up"
     rates = sorted({pair.rate_per_day for pair in status.pairs if pair.rate_per_day})
     ends = dict.fromkeys(duration(DAY_S / rate) for rate in rates[:-2:-1] + rates[:1])
     spacing = f"; a model has a sample in an environment every {' to '.join(ends)}" if ends else ""
@@ -90,7 +90,7 @@ def why_no_samples(status: CampaignStatus, next_due_at: float | None) -> str:
 
 
 def model_status(sampler: ModelSampler, parts: Parts, now: float) -> ModelStatus:
-    """Return what a model is like: its pause, its counts, its budgets."""
+    """Return a model's status: its pause, its counts, its budgets."""
     model, pause, dispatcher = sampler.model, sampler.pause, parts.dispatcher
     is_paused, requests = pause.is_paused(now), parts.requests
     budgets, engines = (None, None) if requests is None else (requests.budgets, requests.engines)
@@ -131,7 +131,7 @@ def model_status(sampler: ModelSampler, parts: Parts, now: float) -> ModelStatus
 
 
 def queue_status(parts: Parts, now: float) -> QueueStatus:
-    """Return how many tasks are ready, and what backpressure makes of it."""
+    """Return how many tasks are ready, and the state of backpressure."""
     queue, backpressure = parts.dispatcher.queue, parts.backpressure
     return QueueStatus(
         size=parts.backlog(),

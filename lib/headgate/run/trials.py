@@ -1,4 +1,4 @@
-"""One episode of one model on one task, to look at: nothing of it is stored."""
+"""One episode of one model on one task, for inspection: nothing of it is stored."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from headgate.run.served import ServedModels
 _RETRY_S: Final = 1.0
 
 OnReply = Callable[[Sequence[Message], ChatReply], None]
-"""Told each reply with the conversation before it, as soon as it is there."""
+"""Called with each reply, and the conversation before it, as soon as it arrives."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What came of one episode.
+    """The outcome of one episode.
 
     Attributes:
         result: how it ended, with the whole conversation.
         took_s: from the opening to the end.
-        model_s: of that, spent on the model's replies.
+        model_s: the part of it that the model's replies took.
     """
 
     spec: EnvironmentSpec
@@ -48,9 +48,9 @@ async def trial(settings: Settings, environment: str, model: str, index: int, on
 
     Args:
         settings: of the roster, of requests, and of served environments.
-        environment: its name; members of collections as well.
+        environment: its name, or that of a collection's member.
         model: its name in the roster, `name@revision`, or a baseline agent.
-        index: from 0 to the environment's number of tasks less one.
+        index: from 0 to the environment's number of tasks minus one.
         on_reply: see `OnReply`.
 
     Raises:
@@ -63,7 +63,7 @@ async def trial(settings: Settings, environment: str, model: str, index: int, on
     if not 0 <= index < spec.data_length:
         raise InvalidSettingError(
             f"{environment} has the tasks 0 to {spec.data_length - 1} (got {index})",
-            next_step="Give --index in between.",
+            next_step="Give an --index in this range.",
         )
     clock = SystemClock()
     async with model_at_hand(settings, model) as asked, asking(settings, clock) as (requests, chats):
@@ -96,7 +96,7 @@ async def trial(settings: Settings, environment: str, model: str, index: int, on
 
 @asynccontextmanager
 async def asking(settings: Settings, clock: Clock) -> AsyncIterator[tuple[RequestSide, EndpointChats]]:
-    """Give what asks models without a campaign, within the settings' limits."""
+    """Yield what asks models outside a campaign, within the settings' limits."""
     sent = ClientSettings(deadline_s=settings.request_timeout_s, stream=settings.streaming)
     engines = ServedModels(Machine(), clock=clock, emit=unheard, request_s=settings.request_timeout_s, retry_s=_RETRY_S)
     engines.due = lambda _: 1

@@ -1,4 +1,4 @@
-"""Sampling: rates, roster, samplers and history turn time into demand."""
+"""Sampling: turns time into demand, by rates, roster, samplers and history."""
 
 import lazy_loader
 

@@ -1,4 +1,4 @@
-"""The capacity check: does the throughput there is carry the samples that are wanted, and what binds first?"""
+"""The capacity check: can the available throughput deliver the demanded samples, and which limit binds first?"""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from headgate.core import DAY_S, Model
 
 @dataclass(frozen=True, slots=True)
 class CapacityLimit:
-    """One limit: how many samples a day it carries, and how many are wanted of it."""
+    """One limit: the samples per day that it can carry, and those that are demanded of it."""
 
     name: str
     demanded_per_day: float
@@ -18,7 +18,7 @@ class CapacityLimit:
 
     @property
     def load(self) -> float:
-        """Demanded share of what it carries; above 1 it binds."""
+        """Demand as a share of what the limit carries; above 1 it binds."""
         return self.demanded_per_day / self.carries_per_day if self.carries_per_day else float("inf")
 
 
@@ -27,13 +27,13 @@ class CapacityCheck:
     """Demanded samples against throughput: daily_rate × models × environments / 86 400 <= throughput.
 
     Attributes:
-        demanded_per_day: all models and environments at their rates, without boost.
+        demanded_per_day: demand of all models and environments at their rates, without boost.
         boosted_per_day: the same while every model is boosted.
-        limits: the highest load first; the first one binds.
+        limits: sorted by load, highest first; the first one binds.
         episode_s: mean seconds of an episode by environment, as given.
-        is_measured: which of those come from stored samples rather than an assumption.
+        is_measured: environment -> whether its `episode_s` comes from stored samples rather than an assumption.
         workers_needed: worker slots that the demand keeps busy on average (Little's law).
-        outside_needed: outside workers that it keeps busy, beside those.
+        outside_needed: workers outside the campaign that it keeps busy in addition.
     """
 
     demanded_per_day: float
@@ -51,7 +51,7 @@ class CapacityCheck:
 
     @property
     def fits(self) -> bool:
-        """True when nothing is asked for more than it carries."""
+        """True when no limit has to carry more than it can."""
         return self.binding.load <= 1.0
 
 
@@ -66,10 +66,10 @@ def capacity_check(
     further: Iterable[CapacityLimit] = (),
     outside: Collection[str] = (),
 ) -> CapacityCheck:
-    """Return what is demanded per day against what the workers and each endpoint carry.
+    """Return the daily demand compared with what the workers and each endpoint can carry.
 
-    A model's `max_parallel` bounds what its endpoint carries; `episode_s` is the mean of an episode by environment, and
-    `further` are limits of another kind, such as budgets. What is `outside` takes no worker of the campaign.
+    A model's `max_parallel` bounds what its endpoint carries; `episode_s` is the mean episode duration by environment;
+    `further` are limits of other kinds, such as budgets. Environments in `outside` take no worker of the campaign.
     """
     per_model = sum(rates.values())
     seconds_per_model = sum(rate * episode_s[e] for e, rate in rates.items())

@@ -1,4 +1,4 @@
-"""When a model has been sampled enough in an environment: its mean is known as well as was asked for."""
+"""When a model has been sampled enough in an environment: once its mean is known to the precision asked for."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _Pair = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What is known of a pair's mean.
+    """The current estimate of a pair's mean.
 
     Attributes:
-        tasks: different tasks that it rests on.
-        low: of the 95 % confidence sequence.
+        tasks: number of distinct tasks behind it.
+        low: lower bound of the 95 % confidence sequence; `high` is its upper bound.
     """
 
     tasks: int
@@ -38,12 +38,12 @@ class _Progress:
 
 
 class PrecisionStop:
-    """Says which pairs need no more samples. Pure; owned by the campaign.
+    """Decides which pairs need no more samples. Pure; owned by the campaign.
 
-    A pair is a model in an environment. It is settled once its mean is known to within `half_width` by a confidence
-    sequence, which may be looked at after every sample; an ordinary interval would be narrow enough too soon too often.
-    Scores are taken in the order in which their tasks were opened, whichever ends first: short episodes, which end
-    first, need not be like long ones. Each task counts once; one without a score is passed over.
+    A pair is a model in an environment. It is settled once a confidence sequence bounds its mean to within
+    `half_width`. Such a sequence stays valid when checked after every sample; an ordinary interval would too often be
+    narrow enough too soon. Scores count in the order in which their tasks were opened, not in which they end, since
+    short episodes, which end first, may differ from long ones. Each task counts once; one without a score is skipped.
     """
 
     def __init__(self, half_width: float, min_tasks: int) -> None:
@@ -56,7 +56,7 @@ class PrecisionStop:
         self._pairs: dict[_Pair, _Progress] = {}
 
     def past(self, model: str, environment: str, index: int, score: float) -> None:
-        """Take a score from before this process; to be called in the order in which the tasks were opened."""
+        """Add a score from before this process started; call it in the order in which the tasks were opened."""
         pair = self._pair(model, environment)
         if index not in pair.taken and not pair.is_settled:
             pair.taken.add(index)
@@ -65,13 +65,13 @@ class PrecisionStop:
     def recount(
         self, model: str, environment: str, counted: Mapping[int, float], gone: Collection[int]
     ) -> Known | None:
-        """Rest on what counts now; return what is known of the pair if that settles it. What is settled stays so.
+        """Recompute a pair from the samples that count now; return its estimate if that settles it. It stays settled.
 
         Args:
-            model: key of it.
-            environment: name of it.
-            counted: the score of each task by index that the store counts, in the order in which they were opened.
-            gone: tasks with a sample that counts no longer. What is neither here nor there is not stored yet.
+            model: the model's key.
+            environment: the environment's name.
+            counted: task index -> score of each task that the store counts, in the order in which they were opened.
+            gone: indices of tasks whose sample no longer counts. A task in neither argument is not stored yet.
         """
         pair = self._pair(model, environment)
         if pair.is_settled:
@@ -96,7 +96,7 @@ class PrecisionStop:
             pair.waiting[task.task_id] = task.index
 
     def ended(self, model: str, environment: str, task_id: str, score: float | None) -> Known | None:
-        """Note how a task ended, without a score or with one; return what is known of its pair if that settles it."""
+        """Note that a task ended, with or without a score; return its pair's estimate if that settles the pair."""
         pair = self._pair(model, environment)
         if pair.is_settled or task_id not in pair.waiting:
             return None
@@ -104,7 +104,7 @@ class PrecisionStop:
         while pair.waiting and (first := next(iter(pair.waiting))) in pair.ended:
             index, score = pair.waiting.pop(first), pair.ended.pop(first)
             if score is None:
-                pair.taken.discard(index)  # may be taken again
+                pair.taken.discard(index)  # the task may be opened again
             else:
                 self._add(pair, index, score)
         return self.known(model, environment) if pair.is_settled else None
@@ -119,7 +119,7 @@ class PrecisionStop:
         return [key for key, pair in self._pairs.items() if pair.is_settled]
 
     def known(self, model: str, environment: str) -> Known:
-        """Return what is known of a pair's mean."""
+        """Return the current estimate of a pair's mean."""
         pair = self._pair(model, environment)
         count = pair.known.count
         return Known(count, pair.total / count if count else 0.5, pair.known.low, pair.known.high)
@@ -137,7 +137,7 @@ class PrecisionStop:
             pair.is_settled = True
 
     def validate(self) -> None:
-        """Assert that what has ended waits behind something that has not, and that settled pairs are precise."""
+        """Assert that ended tasks wait behind one that has not ended, and that settled pairs are precise."""
         for pair in self._pairs.values():
             assert set(pair.ended) <= set(pair.waiting)
             assert pair.is_settled or not pair.waiting or next(iter(pair.waiting)) not in pair.ended

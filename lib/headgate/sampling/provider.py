@@ -22,7 +22,7 @@ class FairBatches:
     """Buffers of tasks, one per sampler. Pure.
 
     A buffer is ready when it holds `batch_size` tasks or its oldest has waited `flush_after_s`. Each buffer has its own
-    time, so no sampler is always first. A removed sampler's buffer is dropped with it, and nothing is enqueued twice.
+    timer, so no sampler is always first. A removed sampler's buffer is dropped with it; no task is enqueued twice.
     """
 
     batch_size: int = 50
@@ -42,45 +42,45 @@ class FairBatches:
             self._flush.set(sampler, now + self.flush_after_s)
 
     def next_at(self) -> float | None:
-        """Return when the next buffer becomes ready, None when all are empty."""
+        """Return when the next buffer becomes ready; None when all are empty."""
         return self._flush.next_at()
 
     def take_ready(self, now: float, *, everything: bool = False) -> list[tuple[str, list[Task]]]:
-        """Take out the buffers that are ready, or `everything`, in the order in which they become so."""
+        """Remove and return the buffers that are ready, or `everything`, in the order in which they become ready."""
         return [(sampler, self.take(sampler)) for sampler in self._flush.pop_due(math.inf if everything else now)]
 
     def take(self, sampler: str) -> list[Task]:
-        """Take out one sampler's buffer, ready or not."""
+        """Remove and return one sampler's buffer, ready or not."""
         self._flush.set(sampler, None)
         tasks = self._buffers.pop(sampler, [])
         self.size -= len(tasks)
         return tasks
 
     def put_back(self, sampler: str, tasks: list[Task], ready_at: float) -> None:
-        """Put tasks that found no room at the head of their sampler's buffer, ready again at `ready_at`."""
+        """Put tasks for which the queue had no room back at the head of their buffer, ready again at `ready_at`."""
         self._buffers[sampler] = tasks + self._buffers.get(sampler, [])
         self.size += len(tasks)
         self._flush.set(sampler, ready_at)
 
     def items(self) -> Iterator[Task]:
-        """Return every task that waits in a buffer, by sampler."""
+        """Iterate over all buffered tasks, sampler by sampler."""
         return (task for buffer in self._buffers.values() for task in buffer)
 
 
 DUES_AT_ONCE = 256
-"""Samplers asked in one go; the event loop gets a turn between goes, so that a herd delays nobody's answer."""
+"""Samplers asked per call of `take`; the event loop runs between calls, so that a herd does not block it."""
 
 
 class TaskProviderError(HeadgateError):
-    """A task provider did not answer, or with something that is no list of tasks."""
+    """A task provider did not answer, or its answer is not a list of tasks."""
 
     code = "task_provider_failed"
     http_status = 502
-    next_step = "Check the provider's address and its log; it is asked again by itself."
+    next_step = "Check the provider's address and its log; Headgate asks it again by itself."
 
 
 class _ServedTask(BaseModel):
-    """A task as a server gives it; further fields are its own business."""
+    """A task in a server's answer; further fields are ignored."""
 
     environment: Annotated[str, Field(validation_alias=AliasChoices("env", "environment"))]
     sequence: Annotated[int, Field(validation_alias=AliasChoices("task_id", "sequence"), ge=0, lt=2**63)]
@@ -93,13 +93,13 @@ class TaskProvider(Protocol):
     """A source of demand."""
 
     def next_at(self, now: float) -> float | None:
-        """Return when `take` has something to do next; None when only a change of the roster can give it some."""
+        """Return when `take` next has something to do; None if only a change of the roster can change that."""
 
     async def take(self, now: float) -> tuple[Sequence[Demand], Sequence[Event]]:
-        """Return demand that has come due, and what happened meanwhile."""
+        """Return the demand that has come due, and the events to report."""
 
     def roster_changed(self, models: Sequence[Model]) -> None:
-        """Take note of the models that are sampled from now on."""
+        """Sample these models from now on."""
 
 
 class LocalTaskProvider:
@@ -110,23 +110,23 @@ class LocalTaskProvider:
         self._timers = TimerHeap()
 
     def next_at(self, now: float) -> float | None:  # noqa: ARG002  the protocol gives `now` to providers that poll
-        """Return when the earliest sampler wants to be asked."""
+        """Return when the earliest sampler is due."""
         return self._timers.next_at()
 
     def touch(self, keys: Iterable[str], now: float) -> None:
-        """Read again when the named samplers want to be asked."""
+        """Set the timers of the named samplers anew."""
         for key in keys:
             sampler = self._samplers.get(key)
             self._timers.set(key, sampler.next_at(now) if sampler else None)
 
     async def take(self, now: float) -> tuple[Sequence[Demand], Sequence[Event]]:
-        """Return what the samplers whose time has come demand."""
+        """Return the demand of the samplers that are due."""
         demand: list[Demand] = []
         happened: list[Event] = []
         due = self._timers.pop_due(now, DUES_AT_ONCE)
         for key in due:
             if key not in self._samplers:
-                continue  # left the roster a moment ago; `roster_changed` is on its way
+                continue  # just left the roster; the call of `roster_changed` follows
             wanted, events = self._samplers[key].due(now)
             demand.extend(wanted)
             happened.extend(events)
@@ -134,17 +134,17 @@ class LocalTaskProvider:
         return demand, happened
 
     def roster_changed(self, models: Sequence[Model]) -> None:
-        """Drop the timers of models that are gone; `touch` sets those of new ones."""
+        """Drop the timers of removed models; `touch` sets those of new ones."""
         present = {model.key for model in models}
         for key in set(self._timers.keys()) - present:
             self._timers.set(key, None)
 
 
 class HttpTaskProvider:
-    """Demand from another server: `GET {url}/tasks/{uid}` per model answers a JSON array of tasks.
+    """Demand from another server: `GET {url}/tasks/{uid}` returns a JSON array of tasks for each model.
 
-    A task is an object with `env` (or `environment`) and `task_id` (or `sequence`), the number of the task within the
-    environment. A server that fails is asked again after `retry_s`, or `poll_s` if that is less, doubling to tenfold.
+    A task is an object with `env` (or `environment`) and `task_id` (or `sequence`), its number in the environment.
+    After a failure it retries in the lesser of `retry_s` and `poll_s`, doubled per further failure up to tenfold.
     """
 
     def __init__(self, url: str, client: httpx.AsyncClient, *, poll_s: float = 30.0, retry_s: float = 5.0) -> None:
@@ -183,7 +183,7 @@ class HttpTaskProvider:
     async def _tasks_of(self, model: Model, now: float) -> list[Demand]:
         async with self._client.stream("GET", f"{self._url}/tasks/{model.uid}") as response:
             response.raise_for_status()
-            listed = await read_up_to_limit(response)  # a list that was cut is none
+            listed = await read_up_to_limit(response)  # a truncated list fails to parse
         return [
             Demand(model.key, task.environment, due_at=now, interval_s=0.0, sequence=task.sequence)
             for task in _TASKS.validate_json(listed)

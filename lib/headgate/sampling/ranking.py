@@ -1,4 +1,4 @@
-"""When a model has been sampled enough to be ranked, and whose samples rank most: by comparison with the others."""
+"""When models have been sampled enough to be ranked against each other, and whose samples contribute most to that."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from headgate.core.events import ModelsRanked
 from headgate.statistics import PairDecision, PairwiseRanking
 
 NEXT_SAMPLES: Final = 1_000
-"""Samples whose decisions are foreseen."""
+"""Samples for which the report forecasts decisions."""
 
 _MOST_ROWS: Final = 4_000
 _ROWS_AT_ONCE: Final = 32
@@ -24,10 +24,10 @@ _ROUNDING: Final = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class RankingReport:
-    """How far a ranking has come.
+    """The progress of a ranking.
 
     Attributes:
-        next_decides: how many of the open pairs the next 1 000 samples would decide, on average.
+        next_decides: how many of the open pairs the next 1 000 samples are expected to decide.
     """
 
     pairs: tuple[ModelsRanked, ...] = ()
@@ -35,23 +35,23 @@ class RankingReport:
 
     @property
     def open(self) -> int:
-        """How many pairs are not decided."""
+        """Number of pairs that are not decided."""
         return sum(pair.verdict == "open" for pair in self.pairs)
 
 
 class RankingStop:
-    """Says which models of a matrix need no more samples. Pure; owned by the campaign.
+    """Decides which models of a matrix need no more samples. Pure; owned by the campaign.
 
-    A row of the ranking is a task of each environment, in the order in which the matrix gives them; a model's score of
-    it is the mean over environments. A task that ends without a score counts as 0 there, as in the leaderboard.
+    A row of the ranking is one task of each environment, in the matrix's order; a model's score for a row is the mean
+    over environments. A task that ends without a score counts as 0, as in the leaderboard.
     """
 
     def __init__(self, indifference: float, rows: Mapping[tuple[str, int], int]) -> None:
         """Prepare it.
 
         Args:
-            indifference: differences of means up to it need not be told apart; in (0, 1).
-            rows: environment and sequence of each task -> its row.
+            indifference: means that differ by no more than this need not be distinguished; in (0, 1).
+            rows: (environment, sequence) of each task -> its row.
         """
         self._indifference, self._rows = indifference, rows
         self._count = 1 + max(rows.values(), default=-1)
@@ -65,7 +65,7 @@ class RankingStop:
         self._told: set[tuple[str, str]] = set()
 
     def past(self, model: str, environment: str, sequence: int, score: float | None) -> int | None:
-        """Take how a task ended; return its row when that completes it."""
+        """Note how a task ended; return its row if that completes the row."""
         row = self._rows.get((environment, sequence))
         if row is None or (model, environment, sequence) in self._seen:
             return None
@@ -77,10 +77,10 @@ class RankingStop:
         return row if ended[row] == self._environments else None
 
     def join(self, models: Sequence[str]) -> None:
-        """Rank these models, too.
+        """Include these models in the ranking.
 
         Raises:
-            InvalidInputError: if there is one model alone, or no task.
+            InvalidInputError: if there is only one model, or no task.
         """
         self._models += [model for model in models if model not in self._models]
         self._left -= set(models)
@@ -96,7 +96,7 @@ class RankingStop:
             self._ranking.drop(self._models.index(model))
 
     def recount(self, cells: Iterable[tuple[str, str, int, float | None]]) -> None:
-        """Rest on what counts now: model, environment, sequence and score of tasks that have ended."""
+        """Recompute the ranking from the ended tasks that count now: model, environment, sequence and score of each."""
         self._sums, self._ended, self._seen = {}, {}, set()
         for cell in cells:
             self.past(*cell)
@@ -104,7 +104,7 @@ class RankingStop:
             self.join(())
 
     def leave(self, model: str) -> None:
-        """Rank the others without this one."""
+        """Remove a model from the ranking."""
         if self._ranking is not None and model in self._models:
             self._left.add(model)
             self._ranking.drop(self._models.index(model))
@@ -118,7 +118,7 @@ class RankingStop:
 
     @property
     def open_pairs(self) -> int:
-        """How many pairs of models are to be decided."""
+        """Number of pairs of models that are not decided."""
         return 0 if self._ranking is None else self._ranking.open_pairs
 
     def settled(self) -> list[str]:
@@ -128,7 +128,7 @@ class RankingStop:
         return [model for model, is_open in zip(self._models, self._ranking.open_models(), strict=True) if not is_open]
 
     def news(self) -> list[ModelsRanked]:
-        """Return the pairs that were decided since this was asked last."""
+        """Return the pairs that were decided since the last call."""
         if self._ranking is None:
             return []
         found = [self._named(self._ranking.decision(pair)) for pair in self._ranking.decided()]
@@ -137,7 +137,7 @@ class RankingStop:
         return fresh
 
     def report(self) -> RankingReport:
-        """Return what is known of every two models."""
+        """Return the state of every pair of models, and a forecast."""
         if self._ranking is None:
             return RankingReport()
         samples = NEXT_SAMPLES // max(1, self._environments)
@@ -157,18 +157,18 @@ def ranking_shares(
     uniform: float,
     most: float,
 ) -> Iterator[NDArray[np.float64] | None]:
-    """Yield None while it counts, and at last each model's share of an even part of every environment's samples.
+    """Yield None while computing, and finally each model's share of every environment's samples (1 is an even share).
 
-    Shares are 1 on average. What is above `uniform` goes to models by how many pairs their next task of each
-    environment is expected to rank, per token, on tasks like these. The model with the highest mean so far, and models
-    with fewer than 20 such tasks, get 1 at least. Each model is compared with those at most 10 places away in the order
-    of their means, on its first 4 000 tasks.
+    Shares average 1. What exceeds `uniform` is distributed by how many pairs a model's next task in each environment
+    is expected to decide, per token, on tasks like these. The model with the highest mean so far, and models with
+    fewer than 20 such tasks, get at least 1. Each model is compared with those at most 10 places away in the order of
+    means, on its first 4 000 tasks.
 
     Args:
-        scores: of each model by environment and sequence; what is missing before its last counts as 0.
-        tokens: of a sample of each.
-        indifference: in (0, 1).
-        uniform: least share, in (0, 1].
+        scores: each model's scores by environment and sequence; one missing before the last sequence counts as 0.
+        tokens: mean tokens per sample of each model.
+        indifference: see `RankingStop`; in (0, 1).
+        uniform: smallest share, in (0, 1].
         most: largest share.
     """
     environments = {name for one in scores for name in one}
@@ -197,7 +197,7 @@ def ranking_shares(
 
 
 def _rows_of(scores: Mapping[str, Mapping[int, float]], environments: Collection[str]) -> NDArray[np.float64]:
-    """Return a model's mean over environments of each sequence that it has come to in all of them."""
+    """Return a model's mean over environments for each sequence that it has reached in all of them."""
     lengths = [1 + max(scores.get(name) or {-1: 0.0}) for name in environments]
     count = min(min(lengths, default=0), _MOST_ROWS)
     found = np.zeros(count)
@@ -207,7 +207,7 @@ def _rows_of(scores: Mapping[str, Mapping[int, float]], environments: Collection
 
 
 def _filled_up(least: NDArray[np.float64], worth: NDArray[np.float64], most: float) -> NDArray[np.float64]:
-    """Return shares from `least` to `most`, 1 on average, what is above the least by worth as far as that goes."""
+    """Return shares from `least` to `most` that average 1; what exceeds `least` goes by worth, as far as possible."""
     shares = least.copy()
     for _ in range(2 * least.size):
         room, left = most - shares, least.size - shares.sum()

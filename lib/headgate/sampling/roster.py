@@ -1,4 +1,4 @@
-"""The roster: which models are sampled, and where that is read from."""
+"""The roster: which models are sampled, and where the list comes from."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from headgate.core.documents import MAX_DOCUMENT_BYTES, document_of, read_docume
 from headgate.models import BASELINES, TASK_HEADER_OPTION
 from headgate.sampling.roster_entries import KeyRules, base_url_problem, read_entries
 
-_UNREADABLE: Final = "Check the address and that it answers; a campaign that runs keeps its last good roster."
+_UNREADABLE: Final = "Check the address and that it answers; a running campaign keeps its last good roster."
 
 
 def served_document(data: bytes, source: str) -> Any:
-    """Return the document in JSON that an address serves."""
+    """Return the parsed JSON document that an address serves."""
     try:
         return document_of(data, is_json=True)
     except ValueError as error:
@@ -31,7 +31,7 @@ def served_document(data: bytes, source: str) -> Any:
 
 
 async def fetched(url: str, token: Secret, timeout_s: float, etag: str = "") -> tuple[bytes | None, str]:
-    """Return what an http(s) address serves and its ETag; no data if it is what `etag` names. Redirects end it."""
+    """Return what an http(s) address serves, None if unchanged since `etag`, and its ETag. A redirect is an error."""
     source = redacted(url, limit_chars=200)
     if (problem := base_url_problem(url.partition("?")[0])) is not None:
         raise errors.InvalidRosterError(f"roster address {problem}")
@@ -61,20 +61,20 @@ async def fetched(url: str, token: Secret, timeout_s: float, etag: str = "") -> 
 
 
 async def read_up_to_limit(response: httpx.Response) -> bytes:
-    """Return the body of an answer, or its beginning, of which no more than `MAX_DOCUMENT_BYTES` are of use."""
+    """Return a response's body; if it exceeds `MAX_DOCUMENT_BYTES`, only a beginning that exceeds it as well."""
     data = bytearray()
     async for piece in response.aiter_bytes():
         data += piece
-        if len(data) > MAX_DOCUMENT_BYTES:  # refused when it is parsed; the rest is not read
+        if len(data) > MAX_DOCUMENT_BYTES:  # parsing refuses it, so the rest need not be read
             break
     return bytes(data)
 
 
 REMOTE_KEY_PREFIX: Final = "HEADGATE_KEY_"
-"""A roster from elsewhere could send any variable of this process to any address; it may name only these."""
+"""A remote roster could otherwise send any variable of this process to any address; it may name only these."""
 
 BASELINE_ROSTER: Final = "baselines"
-"""What names the baseline agents as a roster, for a first run without any endpoint."""
+"""The roster name of the scripted baselines, for a first run without any endpoint."""
 
 BASELINE_ADDRESS: Final = "http://127.0.0.1:8001/v1"
 """Where `headgate serve-baselines` listens."""
@@ -98,10 +98,10 @@ class Roster:
                 raise errors.InvalidRosterError(f"more than one model of the roster has the {what} {doubled[0]!r}")
 
     def chosen(self, names: Collection[str]) -> Roster:
-        """Return the models of these names, or keys; all of them without any.
+        """Return the models with these names or keys; all models if `names` is empty.
 
         Raises:
-            InvalidRosterError: there is none of one of the names.
+            InvalidRosterError: if no model has one of the names.
         """
         known = {name for model in self.models for name in (model.name, model.key)}
         if unknown := [name for name in names if name not in known]:
@@ -117,10 +117,10 @@ class Roster:
 
 
 class RosterSource(Protocol):
-    """Where a roster comes from. Asked at the start and every refresh."""
+    """Where a roster comes from. Loaded at the start and at every refresh."""
 
     async def load(self) -> Roster:
-        """Return the roster as it is now.
+        """Return the current roster.
 
         Raises:
             InvalidRosterError: if it cannot be read, or an entry breaks a rule.
@@ -128,7 +128,7 @@ class RosterSource(Protocol):
 
 
 class RosterAtHand:
-    """A roster that was just read: the first who asks is given that, and it is read again for the others."""
+    """A roster that was just read: the first `load` returns it, later ones read the source again."""
 
     def __init__(self, source: RosterSource, roster: Roster) -> None:
         self._source = source
@@ -141,18 +141,18 @@ class RosterAtHand:
 
 
 class StaticRoster:
-    """A roster that never changes: for tests and for callers with models of their own."""
+    """A roster that never changes, for tests and for callers that supply their own models."""
 
     def __init__(self, models: Iterable[Model]) -> None:
         self._roster = Roster(tuple(models))
 
     async def load(self) -> Roster:
-        """Return the models that it was made of."""
+        """Return the models given at construction."""
         return self._roster
 
 
 class BaselineRoster(StaticRoster):
-    """The three agents that environments bring along, at one endpoint of ours. They are no language models."""
+    """The three scripted baselines of the environments, served at Headgate's own endpoint."""
 
     def __init__(self, base_url: str = BASELINE_ADDRESS) -> None:
         options = ((TASK_HEADER_OPTION, True),)
@@ -160,7 +160,7 @@ class BaselineRoster(StaticRoster):
 
 
 class FileRoster:
-    """A roster in a YAML or JSON file (`.json`), read anew each time."""
+    """A roster in a YAML or JSON file (`.json`), read again on every `load`."""
 
     def __init__(self, path: str | Path, *, environ: Mapping[str, str] | None = None) -> None:
         self._path = Path(path)
@@ -176,11 +176,10 @@ class FileRoster:
 
 
 class HttpRoster:
-    """A roster in JSON behind an http(s) address, fetched only when its ETag changed.
+    """A JSON roster at an http(s) address, downloaded again only when its ETag has changed.
 
-    It is written by somebody else, so its keys are `env:` variables that begin with `HEADGATE_KEY_` and nothing more,
-    and no entry of it starts programs.
-    Redirects are not followed.
+    It is not trusted: its keys may only be `env:` variables whose names begin with `HEADGATE_KEY_`, and none of its
+    entries may start programs. Redirects are not followed.
     """
 
     def __init__(self, url: str, *, timeout_s: float = 10.0, environ: Mapping[str, str] | None = None) -> None:
@@ -196,23 +195,23 @@ class HttpRoster:
         self._document: Any = None
 
     async def load(self) -> Roster:
-        """Return the roster as the address serves it."""
+        """Return the roster that the address serves."""
         source = redacted(self._url, limit_chars=200)
         data, etag = await fetched(self._url, Secret(""), self._timeout_s, self._etag)
         if data is not None:
             document = served_document(data, source)
             models = read_entries(document, source, self._keys)
-            # Kept only when it is good: a bad one must be told again at the next refresh.
+            # Keep only a valid document and its ETag: an invalid one must be reported again at the next refresh.
             self._document, self._etag = document, etag
             return Roster(models)
         return Roster(read_entries(self._document, source, self._keys))
 
 
 class OpenAIRoster:
-    """The models that the usual variables of OpenAI clients name.
+    """The models named by the usual environment variables of OpenAI clients.
 
-    `OPENAI_BASE_URL`, `OPENAI_API_KEY`, and `OPENAI_MODEL` with names separated by commas; without the latter, what the
-    endpoint lists.
+    `OPENAI_BASE_URL`, `OPENAI_API_KEY`, and `OPENAI_MODEL` with names separated by commas; without the latter, the
+    models that the endpoint lists.
     """
 
     def __init__(self, *, environ: Mapping[str, str] | None = None, timeout_s: float = 10.0) -> None:
@@ -220,7 +219,7 @@ class OpenAIRoster:
         self._timeout_s = timeout_s
 
     async def load(self) -> Roster:
-        """Return the models named, or else listed by the endpoint."""
+        """Return the models named by the variable, or else listed by the endpoint."""
         url = self._environ.get("OPENAI_BASE_URL", "")
         key = self._environ.get("OPENAI_API_KEY", "")
         if not url and not key:
@@ -249,7 +248,7 @@ class OpenAIRoster:
         names = [item["id"] for item in listed or () if isinstance(item, dict) and isinstance(item.get("id"), str)]
         if not 1 <= len(names) <= _MAX_LISTED_MODELS:
             raise errors.InvalidRosterError(
-                f"{source} lists {len(names)} models; 1 to {_MAX_LISTED_MODELS} are sampled unasked",
+                f"{source} lists {len(names)} models; without OPENAI_MODEL, there must be 1 to {_MAX_LISTED_MODELS}",
                 next_step="Name those to sample in OPENAI_MODEL, separated by commas.",
             )
         return names
@@ -258,7 +257,7 @@ class OpenAIRoster:
 def roster_source(text: str, *, environ: Mapping[str, str] | None = None) -> RosterSource:
     """Return the source that the setting `roster` names.
 
-    It is an http(s) address, a file, `baselines` for the baseline agents, or OpenAI's variables if empty.
+    An http(s) address, a file, `baselines` for the scripted baselines, or OpenAI's variables if empty.
     """
     if not text:
         return OpenAIRoster(environ=environ)
@@ -270,7 +269,7 @@ def roster_source(text: str, *, environ: Mapping[str, str] | None = None) -> Ros
 
 
 def mapped_roster(entries: Mapping[str, Any], *, environ: Mapping[str, str] | None = None) -> StaticRoster:
-    """Return a roster of a mapping: name -> the other fields of its entry, or the address of its endpoint alone.
+    """Return a roster from a mapping: name -> the other fields of its entry, or just the address of its endpoint.
 
     Raises:
         InvalidRosterError: if an entry breaks a rule.
@@ -284,6 +283,6 @@ def mapped_roster(entries: Mapping[str, Any], *, environ: Mapping[str, str] | No
 
 
 def _name_for(served: str) -> str:
-    """Return the nearest usable name to what an endpoint calls a model."""
+    """Return the usable name that is closest to what an endpoint calls a model."""
     name = re.sub(r"[^A-Za-z0-9._:@/+-]+", "-", served).lstrip("._:@/+-")
     return re.sub(r"\.{2,}", ".", name)[:200] or "model"

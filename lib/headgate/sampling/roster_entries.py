@@ -1,4 +1,4 @@
-"""The file form of a roster: read with every rule checked, and everything that is wrong told at once."""
+"""The file form of a roster: every rule is checked on reading, and all problems are reported at once."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ _ADDRESS: Final = re.compile(r"[a-z][a-z0-9+.-]*://")
 
 
 class LaunchForm(BaseModel):
-    """What is written of an engine that is started from weights, wherever that is.
+    """The fields that describe an engine started from weights, shared by all documents that have them.
 
     Attributes:
-        weights: file, folder or hub's name, as the engine takes it; or an address `s3://…`.
-        slots: requests that each runs at once.
+        weights: file, folder or name on a hub, as the engine accepts it; or an address `s3://…`.
+        slots: requests that each engine runs at once.
         options: further flags of the engine.
-        command: how the engine `command` is started; `{port}`, `{weights}` and `{name}` are put in.
-        environ: variables that the engine gets.
-        start_s: how long it may take to answer.
+        command: how the engine `command` is started; `{port}`, `{weights}` and `{name}` are filled in.
+        environ: environment variables of the engine.
+        start_s: seconds within which the engine must answer after its start.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -44,25 +44,25 @@ class LaunchForm(BaseModel):
     start_s: float = Field(600.0, gt=0, allow_inf_nan=False)
 
     def launch(self, program: Program, name: str, *, gpus: int, weights: str) -> Launch:
-        """Return how an engine is started; `name` is what requests call the model.
+        """Return how an engine is started; `name` is the model's name in requests.
 
         Raises:
-            InvalidInputError: something that the engine needs is missing.
+            InvalidInputError: if something that the engine needs is missing.
         """
         same = self.model_dump(include={"slots", "options", "command", "environ", "start_s"})
         return Launch(program, weights, name, gpus, **same)
 
 
 class ServeSection(LaunchForm):
-    """How a model is served, as a roster writes it.
+    """How a model is served, as written in a roster.
 
     Attributes:
-        engine: whose command line starts it: `llama.cpp`, `vllm`, `sglang`, or `command` for one of your own.
-        replicas: engines awake at least and at most, `0-2`; a number is both.
-        priority: higher goes first where engines stand in line.
-        pool: of placement on a Ray cluster; that of the settings when empty.
-        labels: for the rules of preemption there.
-        idle_s: it sleeps once nothing was due for so long.
+        engine: the program: `llama.cpp`, `vllm`, `sglang`, or `command` for a command line of your own.
+        replicas: minimum and maximum number of awake engines, such as `0-2`; a single number sets both.
+        priority: among engines that wait for resources, higher goes first.
+        pool: placement pool on a Ray cluster; the one in the settings when empty.
+        labels: labels for the pool's preemption rules.
+        idle_s: seconds without due requests after which an engine sleeps.
     """
 
     engine: Program
@@ -84,10 +84,10 @@ class ServeSection(LaunchForm):
         return least, most
 
     def serving(self, name: str) -> Serving:
-        """Return it as the run takes it; `name` is what requests call the model.
+        """Return the section in the form that a run takes; `name` is the model's name in requests.
 
         Raises:
-            InvalidInputError: something that the engine needs is missing.
+            InvalidInputError: if something that the engine needs is missing.
         """
         launch = self.launch(self.engine, name, gpus=self.gpus, weights=_at_hand(self.weights))
         least, most = self.replicas
@@ -95,7 +95,7 @@ class ServeSection(LaunchForm):
 
 
 def _at_hand(weights: str) -> str:
-    """Return weights whose path does not depend on where the engine runs; a name of a hub stays one."""
+    """Return weights with an absolute path, valid in any working directory; a name on a hub stays unchanged."""
     if not weights or _ADDRESS.match(weights):
         return weights
     path = Path(weights).expanduser()
@@ -110,7 +110,7 @@ _SHOWN_PROBLEMS: Final = 50
 
 
 class RateSection(BaseModel):
-    """Limits per minute as a roster writes them; see `headgate.core.rates.RateLimits`. None of them is 0."""
+    """Limits per minute as written in a roster; see `headgate.core.rates.RateLimits`. None of them may be 0."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
@@ -121,30 +121,30 @@ class RateSection(BaseModel):
 
     @property
     def limits(self) -> RateLimits:
-        """What it says."""
+        """The limits in the form that a model takes."""
         return RateLimits(*(getattr(self, name) for name in RateLimits._fields))
 
 
 class RosterEntry(RateSection):
-    """One model as a roster writes it. Its budgets and prices are those of `headgate.core.ModelBudget`.
+    """One model as written in a roster. Its budgets and prices are those of `headgate.core.ModelBudget`.
 
-    Its limits per minute are those of the model at its endpoint.
+    Its limits per minute apply to the model at its endpoint.
 
     Attributes:
-        name: what people call it.
+        name: name of the model in settings and reports.
         revision: version of its weights or prompt; another revision is another model.
         base_url: OpenAI-compatible endpoint, up to and including `/v1`.
-        serve: in its place, how Headgate serves the model from weights; see `ServeSection`.
-        model: what the endpoint calls it; the name when absent.
+        serve: instead of `base_url`, how Headgate serves the model from weights; see `ServeSection`.
+        model: the endpoint's name for the model; `name` when absent.
         api_key: where its key is: `env:NAME` or `file:/path`.
         uid: its number; its position in the roster, from 0, when absent.
-        weight: share of the workers under contention.
-        max_parallel: requests in flight at most; of a model that is served, by default what its engines run at once.
+        weight: relative share of the workers under contention.
+        max_parallel: maximum requests in flight; for a served model, by default what its engines run at once.
         options: further fields of the chat request.
-        tools: how it is given the tools of an environment: `native` in fields of the request, as `text`, or `auto`.
+        tools: how it gets an environment's tools: `native` in fields of the request, as `text`, or `auto`.
         key_limits: limits per minute of all models at the same address with the same key.
         organisation: one of the roster's `organisations`, whose limits per minute it shares.
-        lane: how its requests go that can wait, in place of the setting `lanes`.
+        lane: the lane of its requests that can wait, overriding the setting `lanes`.
     """
 
     name: str
@@ -174,7 +174,7 @@ class RosterEntry(RateSection):
 
     @property
     def price(self) -> Price | None:
-        """Its own price; None where it states none, so that a table of prices may know it."""
+        """The price stated in the entry; None if it states none, so that a price table may supply it."""
         if not {"price_in", "price_out"} & self.model_fields_set:
             return None
         return Price.of(self.price_in, self.price_out, cached=self.price_cached_in, batch_discount=self.batch_discount)
@@ -190,10 +190,11 @@ class KeyRules:
     """Where the keys of a roster may come from.
 
     Attributes:
-        variable_prefix: names must begin with it.
+        environ: environment variables that `env:NAME` refers to.
+        variable_prefix: prefix that the names of these variables must have.
         allow_files: whether `file:/path` is read.
-        allow_programs: whether it may say by which programs models are served.
-        allow_plain: whether a key may stand in the roster itself.
+        allow_programs: whether entries may name programs that serve their models.
+        allow_plain: whether a key may be written in the roster itself.
     """
 
     environ: Mapping[str, str]
@@ -206,7 +207,7 @@ class KeyRules:
         """Return the key that `reference` names.
 
         Raises:
-            ValueError: saying which rule it breaks, without the key.
+            ValueError: naming the rule that it breaks, without the key.
         """
         scheme, colon, rest = reference.partition(":")
         if not reference:
@@ -222,7 +223,7 @@ class KeyRules:
     def _variable(self, name: str) -> str:
         if not name.startswith(self.variable_prefix):
             raise ValueError(
-                f"a roster from elsewhere may name only variables that begin with {self.variable_prefix} (got {name})"
+                f"a remote roster may name only variables that begin with {self.variable_prefix} (got {name})"
             )
         if name not in self.environ:
             raise ValueError(f"environment variable {name} is not set")
@@ -230,7 +231,7 @@ class KeyRules:
 
     def _file(self, name: str) -> str:
         if not self.allow_files:
-            raise ValueError(f"a roster from elsewhere may not name files (got file:{name})")
+            raise ValueError(f"a remote roster may not name files (got file:{name})")
         path = Path(name)
         if not path.is_absolute():
             raise ValueError(f"the path of a key must be absolute (got file:{name})")
@@ -240,14 +241,14 @@ class KeyRules:
         except OSError as error:
             raise ValueError(f"file {name} cannot be read: {error.strerror}") from None
         except UnicodeDecodeError:
-            raise ValueError(f"file {name} holds no key: a key is printable ASCII") from None
+            raise ValueError(f"file {name} holds no valid key: a key is printable ASCII") from None
 
 
 def read_entries(document: object, source: str, keys: KeyRules) -> tuple[Model, ...]:
     """Return the models of a roster's parsed document.
 
     Raises:
-        InvalidRosterError: listing everything that is wrong with it: file, entry, field, value and rule.
+        InvalidRosterError: listing every problem with its file, entry, field, value and rule.
     """
     problems: list[str] = []
     models = tuple(_models(document, keys, problems))
@@ -262,23 +263,23 @@ def read_entries(document: object, source: str, keys: KeyRules) -> tuple[Model, 
 
 
 def base_url_problem(url: str) -> str | None:
-    """Return which rule an endpoint's address breaks, None when it breaks none."""
+    """Return the rule that an endpoint's address breaks, None when it breaks none."""
     shown = f"(got {redacted(url, limit_chars=200)!r})"
     try:
         parts = urlsplit(url)
         host, _ = parts.hostname or "", parts.port
     except ValueError as error:
-        return f"is no address: {error} {shown}"
+        return f"is not a valid address: {error} {shown}"
     if parts.scheme not in {"http", "https"} or not host or any(c <= " " or c == "\x7f" for c in url):
         return f"must be http://host/v1 or https://host/v1 {shown}"
     if parts.username is not None or parts.password is not None:
-        return "must hold no user or password; a key belongs into api_key"
+        return "must not contain a user or password; a key belongs in api_key"
     if parts.query or parts.fragment:
         return f"must end with the path, without ? or # {shown}"
     if parts.path.rstrip("/").endswith(("/chat/completions", "/completions")):
-        return f"ends where the API begins, usually at /v1 {shown}"
+        return f"must end where the API begins, usually at /v1 {shown}"
     if is_metadata_host(host):
-        return f"is a link-local or metadata address, where machines keep credentials, and never a model {shown}"
+        return f"is a link-local or metadata address, where machines keep credentials, never a model {shown}"
     return None
 
 
@@ -381,15 +382,13 @@ def _model(
 
 
 def _serving(place: str, checked: RosterEntry, keys: KeyRules, problems: list[str]) -> Serving | None:
-    """Return how a model is served, None where it has an endpoint; each entry has one of both."""
+    """Return how a model is served, None if it has an endpoint instead."""
     if checked.serve is None:
         return None
     if checked.base_url or checked.api_key:
-        problems.append(f"{place}, serve: takes the place of base_url and api_key, and stands beside neither")
+        problems.append(f"{place}, serve: replaces base_url and api_key; leave those out")
     if not keys.allow_programs:
-        problems.append(
-            f"{place}, serve: a roster from elsewhere may not start programs; name it in a file of your own"
-        )
+        problems.append(f"{place}, serve: a remote roster may not start programs; put the entry in a local roster file")
         return None
     try:
         return ServeSection.model_validate(checked.serve).serving(checked.model or checked.name)
@@ -401,7 +400,7 @@ def _serving(place: str, checked: RosterEntry, keys: KeyRules, problems: list[st
 
 
 def _merged(entry: dict[Any, Any], defaults: dict[Any, Any]) -> dict[str, Any]:
-    other = {"base_url": "serve", "serve": "base_url"}  # an entry's own goes before the default of the other
+    other = {"base_url": "serve", "serve": "base_url"}  # an entry's own field overrides a default for the other one
     kept = {
         k: v for k, v in defaults.items() if other.get(k) not in entry and not (k == "api_key" and "serve" in entry)
     }
@@ -424,6 +423,9 @@ def _checked(place: str, section: type[Section], fields: object, problems: list[
             name = ".".join(str(part) for part in problem["loc"])
             if problem["type"] == "missing":
                 problems.append(f"{place}, {name}: is missing; every entry needs one")
+            elif problem["type"] == "extra_forbidden":
+                hint = _nearest(str(problem["loc"][-1]), RateSection.model_fields)
+                problems.append(f"{place}, {name}: is unknown{hint}")
             else:
                 given = "[redacted]" if name == "api_key" else _shown(problem["input"])
                 hint = "; put it in quotes" if problem["type"] == "string_type" else ""
@@ -449,11 +451,11 @@ def _check_together(models: tuple[Model, ...], problems: list[str]) -> None:
     uids: dict[int, int] = {}
     for number, model in enumerate(models, start=1):
         if (other := keys.setdefault(model.key, number)) != number:
-            problems.append(f"entry {number} ({model.name}): name and revision {model.key} are those of entry {other}")
+            problems.append(f"entry {number} ({model.name}): has the name and revision {model.key} of entry {other}")
         if (other := uids.setdefault(model.uid, number)) != number:
             problems.append(
-                f"entry {number} ({model.name}), uid: {model.uid} is also that of entry {other} "
-                f"({models[other - 1].name}); an entry without a uid has its position, counted from 0",
+                f"entry {number} ({model.name}), uid: {model.uid} is also the uid of entry {other} "
+                f"({models[other - 1].name}); an entry without a uid gets its position, counted from 0",
             )
 
 
@@ -470,7 +472,7 @@ def _usable_key(key: str, what: str) -> Secret:
     if not key:
         raise ValueError(f"{what} is empty")
     if not all("!" <= character <= "~" for character in key):
-        raise ValueError(f"{what} holds no key: a key is printable ASCII without blanks")
+        raise ValueError(f"{what} holds no valid key: a key is printable ASCII without blanks")
     return Secret(key)
 
 

@@ -1,4 +1,4 @@
-"""One sampler per model: what falls due, how fast, and when to leave the model alone."""
+"""One sampler per model: which samples fall due, at what rate, and when the model is paused."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ Health = Literal["answered", "service_error", "exhausted", "neutral"]
 class ErrorPause:
     """Counts consecutive service errors of one model and decides its pauses. Pure; owned by the model's sampler.
 
-    Source: Affine's runner. `threshold` consecutive service errors pause for `base_s`, doubling per
+    Source: Affine's runner. `threshold` consecutive service errors pause the model for `base_s`, doubling with each
     further pause up to `max_s`; an answer resets both. Episodes that began before the pause say nothing about the
-    service after it, so their outcomes are ignored: eight failing in parallel are one pause, not two. An exhausted
-    quota pauses at once: it does not come back within seconds, and each request that asks for it loses a sample.
+    service after it, so their outcomes are ignored: eight parallel failures cause one pause, not two. An exhausted
+    quota pauses at once: it does not recover within seconds, and every further request would lose a sample.
     """
 
     threshold: int
@@ -33,7 +33,7 @@ class ErrorPause:
     paused_at: float | None = None
     paused_until: float | None = None
     since: float | None = None
-    """When the first of the pauses in a row began, also one of an earlier life; None while the service answers."""
+    """When the first of the consecutive pauses began, possibly before a restart; None while the service answers."""
 
     def is_paused(self, now: float) -> bool:
         """Return whether the model is paused at `now`."""
@@ -41,11 +41,11 @@ class ErrorPause:
 
     @property
     def began_at(self) -> float | None:
-        """When the pause began, also one of an earlier life; None while there is none."""
+        """When the current pause began, possibly before a restart; None while there is none."""
         return None if self.paused_until is None else self.paused_until - self._length_s(max(self.level - 1, 0))
 
     def observe(self, health: Health, *, started_at: float, now: float) -> float | None:
-        """Take the outcome of an episode; return the duration of the pause that it causes, if any."""
+        """Note the outcome of an episode; return the seconds of the pause that it causes, None if it causes none."""
         if health == "neutral" or (self.paused_at is not None and started_at <= self.paused_at):
             return None
         if health == "answered":
@@ -62,18 +62,18 @@ class ErrorPause:
         return duration
 
     def end(self) -> None:
-        """The pause is over: count from zero again, but remember how often it was paused."""
+        """End the pause: count errors from zero again, but keep the number of pauses so far."""
         self.consecutive = 0
         self.paused_until = None
 
     def forget(self) -> None:
-        """Begin anew: no error was seen, and no pause made."""
+        """Reset everything: no errors, no pauses."""
         self.consecutive = 0
         self.level = 0
         self.paused_until = self.since = None
 
     def restore(self, level: int, paused_until: float, now: float) -> None:
-        """Take over the pause of an earlier life."""
+        """Take over a pause from before a restart."""
         self.level = level
         self.since = paused_until - sum(map(self._length_s, range(level)))
         if paused_until > now:
@@ -85,7 +85,7 @@ class ErrorPause:
 
 
 GOLDEN: Final = (math.sqrt(5) - 1) / 2
-"""Its multiples modulo 1 keep the largest smallest gap for any number of points (three-gap theorem)."""
+"""For any number of points, its multiples modulo 1 keep the smallest gap largest (three-gap theorem)."""
 
 
 def interval_s(daily_rate: float, multiplier: float = 1.0) -> float:
@@ -94,23 +94,23 @@ def interval_s(daily_rate: float, multiplier: float = 1.0) -> float:
 
 
 NEW_PAIRS_PER_S: Final = 20.0
-"""So many pairs that are new get their first sample each second: at once for a few, no herd for thousands."""
+"""How many new pairs get their first sample per second: a few start at once, and thousands do not form a herd."""
 
 
 def phase_s(ordinal: int, place: int, places: int, shortest_s: float, own_s: float, seed: str) -> float:
-    """Return how far into its interval a model's due times in one environment lie: in [0, `own_s`).
+    """Return the offset of a model's due times in one environment within its interval, in [0, `own_s`).
 
     The models are spread over the shortest interval by multiples of the golden ratio from a seeded start: 95 models at
-    three times Affine's rates stay more than a second apart, which independent random offsets cannot promise. A
+    three times Affine's rates stay more than a second apart, which independent random offsets cannot guarantee. A
     model's environments then follow each other evenly over one interval.
 
     Args:
-        ordinal: of the model in the roster.
-        place: of the environment in the model's own order, 0 first.
-        places: environments of the model.
+        ordinal: position of the model in the roster.
+        place: position of the environment in the model's own order, from 0.
+        places: number of the model's environments.
         shortest_s: shortest interval among the model's environments.
         own_s: interval of this environment.
-        seed: of the campaign.
+        seed: the campaign's seed.
     """
     phase = (unit_hash(seed, "phase") + ordinal * GOLDEN) % 1.0
     return (phase * shortest_s + place / places * own_s) % own_s
@@ -120,17 +120,17 @@ def phase_s(ordinal: int, place: int, places: int, shortest_s: float, own_s: flo
 class Cadence:
     """Due times of one model in one environment. Pure; owned by the model's sampler.
 
-    `due` advances by exactly one interval per sample, so that no delay accumulates. When it lies behind (after a pause
-    or a restart), samples follow at half the interval until it has caught up, and dues older than the horizon are
+    `due` advances by exactly one interval per sample, so that no delay accumulates. When it lies in the past (after a
+    pause or a restart), samples follow at half the interval until it has caught up, and dues older than the horizon are
     forgiven, all but the latest: a pause ends without a burst, a short one changes no daily count, and a rare sample is
-    late rather than left out.
+    late rather than skipped.
 
     Attributes:
         daily_rate: samples per day before any multiplier.
-        due: the ideal time of the next sample.
+        due: ideal time of the next sample.
         not_before: earliest actual time of the next sample.
         last_due: the due time last taken; the journal fences on it.
-        first_at: when a pair that is new takes its first sample, whatever its due time.
+        first_at: when a new pair takes its first sample, whatever its due time; None for any other.
     """
 
     daily_rate: float
@@ -141,10 +141,10 @@ class Cadence:
 
     @classmethod
     def new(cls, daily_rate: float, now: float, multiplier: float, phase_s: float, wait_s: float) -> Self:
-        """Return the cadence of a pair that was never sampled, whose due times lie at `phase_s` after every interval.
+        """Return the cadence of a pair that was never sampled; its due times have the offset `phase_s` from now.
 
-        The first sample comes after `wait_s` and takes the due time that is nearest, the coming one or the one before;
-        from the second on, samples come at their due times.
+        The first sample is taken after `wait_s`, or `phase_s` if that is less, and uses up the nearest due time, the
+        next or the previous one; from the second on, samples are taken at their due times.
         """
         step = interval_s(daily_rate, multiplier)
         is_coming = phase_s < wait_s + step / 2
@@ -153,7 +153,7 @@ class Cadence:
 
     @property
     def next_at(self) -> float:
-        """When the next sample may be taken."""
+        """Earliest time of the next sample."""
         return max(self.due, self.not_before) if self.first_at is None else self.first_at
 
     def take(self, now: float, multiplier: float) -> float:
@@ -166,7 +166,7 @@ class Cadence:
         return taken
 
     def forgive(self, now: float, multiplier: float, horizon_s: float) -> int:
-        """Drop dues that lie more than `horizon_s`, and more than one interval, behind `now`; return how many."""
+        """Drop dues that are more than `horizon_s`, and more than one interval, before `now`; return how many."""
         step = interval_s(self.daily_rate, multiplier)
         behind = now - max(horizon_s, step) - self.due
         if behind <= 0:
@@ -176,17 +176,17 @@ class Cadence:
         return dropped
 
     def rescale(self, now: float, before: float, after: float) -> None:
-        """Keep the elapsed share of the running interval when the multiplier changes."""
+        """Keep the elapsed share of the current interval when the rate or multiplier changes by `after / before`."""
         self.due = now + (self.due - now) * before / after if self.due > now else self.due
         self.not_before = now + (self.not_before - now) * before / after if self.not_before > now else self.not_before
 
     def follow(self, last_due: float, multiplier: float) -> None:
-        """Take over from another holder of the same journal that has taken `last_due` already."""
+        """Follow another process with the same journal that has already taken `last_due`."""
         self.last_due = last_due
         self.due = max(self.due, last_due + interval_s(self.daily_rate, multiplier))
 
     def resume(self, now: float, multiplier: float, spread: float) -> None:
-        """After a restart: spread an overdue sample over half an interval, `spread` in [0, 1)."""
+        """Delay an overdue sample after a restart by `spread`, in [0, 1), of half an interval."""
         if self.due < now:
             self.not_before = now + spread * interval_s(self.daily_rate, multiplier) / 2
 
@@ -202,17 +202,17 @@ class SamplingRules:
     error_pause_s: float = 900.0
     max_pause_s: float = 86_400.0
     max_pauses: int | None = None
-    """Pauses without an answer in between, after which a model is given up; None never gives one up."""
+    """Consecutive pauses without an answer, after which a model is given up; None never gives one up."""
     seed: str = "headgate"
 
 
 @dataclass(frozen=True, slots=True)
 class PairHistory:
-    """What is known of one model in one environment from before this process.
+    """The history of one model in one environment from before this process.
 
     Attributes:
         counts: (time, samples) pairs of the last 24 h.
-        last_due: the due time last taken; the end of the last sample when only the store was there to tell.
+        last_due: the due time last taken; if only the store has it, the end of the last sample instead.
     """
 
     counts: tuple[tuple[float, int], ...] = ()
@@ -221,11 +221,11 @@ class PairHistory:
 
 @record
 class Demand:
-    """One sample that somebody wants: it becomes a task once the journal has given it its sequence number.
+    """One sample that is due: it becomes a task once the journal has assigned its sequence number.
 
-    `interval_s` is the spacing of dues at the time, by which the journal tells a due time that another process took
-    already from a new one. A pair's first sample comes out of turn: `slot_at` is the due time that it takes in the
-    schedule. `sequence` and `stage` are set by task providers that count themselves.
+    `interval_s` is the current spacing of dues, by which the journal distinguishes a due time that another process has
+    already taken from a new one. A pair's first sample comes out of schedule: `slot_at` is the due time that it uses up
+    in the schedule. `sequence` and `stage` are set by task providers that number tasks themselves.
     """
 
     model: str
@@ -248,7 +248,7 @@ class _Line:
     environment: str
     cadence: Cadence
     rate: float
-    """Samples per day before any multiplier, and before what settled environments gave to it."""
+    """Samples per day before any multiplier, and without the rates of settled environments added to it."""
     is_settled: bool = False
     samples: SlidingCount = field(default_factory=_recent)
 
@@ -256,8 +256,8 @@ class _Line:
 class ModelSampler:
     """Decides when a model is sampled in each environment. Pure: takes `now`, returns demand and events.
 
-    Owned by the campaign, one per model, from the model's entry into the roster to its removal. Samplers know nothing
-    of each other: none waits for another, for a batch, or for a slow task. Times are seconds of one monotonic clock
+    Owned by the campaign, one per model, from the model's entry into the roster to its removal. Samplers are
+    independent: none waits for another, for a batch, or for a slow task. Times are seconds of one monotonic clock
     that is aligned with the epoch at start.
     """
 
@@ -278,11 +278,12 @@ class ModelSampler:
         self.pause = ErrorPause(rules.error_threshold, rules.error_pause_s, rules.max_pause_s)
         self.last_error: tuple[float, str] | None = None
         self.unscored = 0
-        """Samples in a row without a score, for errors that do not pause the model; the first of them ended then:"""
+        """Consecutive samples without a score because of errors that do not pause the model."""
         self.unscored_since: float | None = None
+        """When the first of them ended."""
         self._has_answered = self._unscored_told = False
         self.is_held = False
-        """Whether nothing falls due: its model has used up a budget of 24 h, or enough waits for its engine already."""
+        """Whether nothing falls due: the model has used up a 24 h budget, or enough requests await its engine."""
         self._share = 1.0
         self._held: frozenset[str] = frozenset()
         self._paused: frozenset[str] = frozenset()
@@ -322,7 +323,7 @@ class ModelSampler:
         return tuple(self._lines)
 
     def next_at(self, now: float) -> float | None:
-        """Return when `due` has something to do next; None for one that is held, or has no environments."""
+        """Return when `due` next has something to do; None while held, or without environments to sample."""
         if not self._heap or self.is_held:
             return None
         if self.pause.paused_until is not None and self.pause.paused_until > now:
@@ -330,12 +331,12 @@ class ModelSampler:
         return self._heap[0][0]
 
     def next_due(self, environment: str) -> float | None:
-        """Return when an environment is next due by its rate, pauses for errors aside; None while none falls due."""
+        """Return when an environment is next due by its rate, ignoring error pauses; None while it is not sampled."""
         is_out = self._lines[environment].is_settled or environment in self._held | self._paused
         return None if self.is_held or is_out else self._lines[environment].cadence.next_at
 
     def due(self, now: float) -> tuple[list[Demand], list[events.Event]]:
-        """Return all demand that has fallen due by `now`, each environment at most once, and what happened."""
+        """Return all demand that is due by `now`, each environment at most once, and the events to report."""
         happened: list[events.Event] = []
         if self.is_held or self.pause.is_paused(now):
             return [], happened
@@ -361,7 +362,7 @@ class ModelSampler:
         return demand, happened
 
     def settle(self, environment: str, now: float) -> None:
-        """Sample an environment no further; its rate goes to the model's others, to each in proportion to its own."""
+        """Stop sampling an environment; its rate goes to the model's other environments in proportion to theirs."""
         line = self._lines.get(environment)
         if line is None or line.is_settled:
             return
@@ -375,7 +376,7 @@ class ModelSampler:
         self._rebuild()
 
     def hold(self, environments: frozenset[str]) -> bool:
-        """Let nothing fall due in these environments, and only these; return whether that is another choice."""
+        """Let nothing fall due in these environments, and only these; return whether that is a change."""
         if environments == self._held:
             return False
         self._held = environments
@@ -383,10 +384,10 @@ class ModelSampler:
         return True
 
     def steer(self, rates: Mapping[str, float], paused: frozenset[str], now: float) -> None:
-        """Sample at these rates, and not at all in the environments that are paused, until told otherwise.
+        """Sample at these rates from now on, and not at all in the paused environments.
 
-        A rate that changes keeps the elapsed share of the running interval. What falls due in a pause is caught up with
-        or forgiven at its end, as after a pause for errors.
+        A changed rate keeps the elapsed share of the current interval. When a pause ends, samples that fell due in it
+        are caught up on or forgiven, as after a pause for errors.
         """
         self._paused = paused
         for environment, line in self._lines.items():
@@ -398,7 +399,7 @@ class ModelSampler:
         self._rebuild()
 
     def allot(self, share: float, now: float) -> None:
-        """Sample at this share of the rates, above 0, until told otherwise; what has passed of an interval is kept."""
+        """Sample at this share of the rates, > 0, from now on; keeps the elapsed share of the current interval."""
         for line in self._lines.values():
             line.cadence.rescale(now, self._share, share)
             line.cadence.daily_rate *= share / self._share
@@ -406,19 +407,19 @@ class ModelSampler:
         self._rebuild()
 
     def end_pause(self, now: float) -> list[events.Event]:
-        """End a pause whose time is over; return that it ended, or nothing."""
+        """End a pause whose time is up; return the event to report, if any."""
         if self.pause.paused_until is None or self.pause.is_paused(now):
             return []
         return [self._resumed(now)]
 
     def retry(self, now: float) -> list[events.Event]:
-        """End a pause that is not over, and begin anew; return that it ended, or nothing."""
+        """End any pause early and reset the error count; return the event to report, if any."""
         happened: list[events.Event] = [self._resumed(now)] if self.pause.paused_until is not None else []
         self.pause.forget()
         return happened
 
     def was_taken(self, environment: str, last_due: float) -> None:
-        """Another process of the same journal took the due time: follow its schedule."""
+        """Follow the schedule of another process with the same journal, which has taken the due time."""
         self._lines[environment].cadence.follow(last_due, self.multiplier)
         self._rebuild()
 
@@ -430,7 +431,7 @@ class ModelSampler:
             line.samples.add(now)
 
     def observe(self, health: Health, *, error: str | None, started_at: float, now: float) -> list[events.Event]:
-        """Take the outcome of an episode; return the pause or its end that follows, or what else is to be told."""
+        """Note the outcome of an episode; return the events to report: a pause, its end, or many unscored samples."""
         if error is not None:
             self.errors.add(now)
             self.last_error = (now, error)
@@ -454,12 +455,12 @@ class ModelSampler:
         return []
 
     def resume_unscored(self, samples: int, since: float) -> None:
-        """Count so many samples in a row without a score that went before, unless one has had one since."""
+        """Add consecutive samples without a score from before a restart, unless the model has answered since."""
         if not self._has_answered:
             self.unscored, self.unscored_since = self.unscored + samples, since
 
     def recount(self, counts: Mapping[str, Sequence[tuple[float, int]]], now: float) -> None:
-        """Let the totals of 24 h be these, by environment as in `PairHistory`, in place of what was counted so far."""
+        """Replace the 24 h totals with these counts by environment, in the form of `PairHistory.counts`."""
         self._total = SlidingCount()
         for minutes in counts.values():
             self._total.restore(minutes, now)
@@ -476,7 +477,7 @@ class ModelSampler:
         return {e: line.samples.recent(now, last_s) for e, line in self._lines.items()}
 
     def rate_per_day(self, environment: str) -> float:
-        """Return the rate in force, multiplier included; 0 once settled, and while paused by somebody."""
+        """Return the rate in force, multiplier included; 0 once settled, and while paused through `steer`."""
         line = self._lines[environment]
         return 0.0 if line.is_settled or environment in self._paused else line.cadence.daily_rate * self.multiplier
 
@@ -508,7 +509,7 @@ class ModelSampler:
         heapq.heapify(self._heap)
 
     def validate(self) -> None:
-        """Assert that the heap holds each environment that is not settled once, at the time of its cadence."""
+        """Assert that the heap holds each sampled environment exactly once, at its cadence's next time."""
         unsampled = self._held | self._paused
         sampled = {name for name, line in self._lines.items() if not line.is_settled and name not in unsampled}
         assert {e for _, e in self._heap} == sampled

@@ -9,9 +9,9 @@ from headgate.core import DAY_S
 
 
 class SlidingCount:
-    """Counts over a sliding span, in a ring of equal buckets. Pure: `now` is given.
+    """Counts over a sliding span, in a ring of equal buckets. Pure: `now` is passed in.
 
-    The oldest bucket leaves as a whole, so a count is exact to one bucket's width. `add` and `total` cost O(1)
+    The oldest bucket is dropped as a whole, so a count is exact to one bucket's width. `add` and `total` cost O(1)
     amortised. Invariant: `total` equals the sum of the ring.
     """
 
@@ -39,7 +39,7 @@ class SlidingCount:
         return self._sum
 
     def recent(self, now: float, last_s: float) -> int:
-        """Return the count over the last `last_s` seconds, to one bucket's width."""
+        """Return the count over the last `last_s` seconds, exact to one bucket's width."""
         self._advance(now)
         size = len(self._buckets)
         width = round(last_s / self._bucket_s)
@@ -49,7 +49,7 @@ class SlidingCount:
         return sum(self._buckets[max(0, last - width) : last]) + sum(self._buckets[size - max(0, width - last) :])
 
     def restore(self, counts: Iterable[tuple[float, int]], now: float) -> None:
-        """Add (time, count) pairs of an earlier life."""
+        """Add (time, count) pairs from before this process; those after `now` are ignored."""
         self._advance(now)
         for at, count in counts:
             if at <= now:

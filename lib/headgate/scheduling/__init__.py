@@ -1,4 +1,4 @@
-"""Scheduling: fair ready queue, task admission, stages, the adaptive frontier, and the loop that joins them."""
+"""Scheduling: fair ready queue, task admission, stages, the adaptive frontier, and the loop that connects them."""
 
 import lazy_loader
 

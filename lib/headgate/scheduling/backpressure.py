@@ -14,7 +14,7 @@ class Backpressure:
     """Decides whether samplers may add to the queue. Pure; owned by the campaign.
 
     Warns above `warn_above`, pauses at `pause_at` or more, resumes at `resume_at` or less; never lets
-    the queue grow beyond `max_size`. A pause holds nothing but new demand: workers go on, nothing is dropped or
+    the queue grow beyond `max_size`. A pause stops only new demand: workers keep running, and no task is dropped or
     reordered.
     """
 
@@ -27,7 +27,7 @@ class Backpressure:
     _warned_at: float | None = None
 
     def update(self, size: int, now: float) -> Event | None:
-        """Take the queue's length; return what changed."""
+        """Evaluate the queue's length; return the event to report, None if nothing changed."""
         if not self.is_paused and size >= self.pause_at:
             self.is_paused = True
             self._paused_at = now

@@ -21,11 +21,11 @@ class Dispatch:
     """Run this task now; give the lease back with `finished`.
 
     Attributes:
-        task: to be run.
-        lease: its own, on what it needs.
-        group: in whose turn it runs.
-        since: when it began, or went on after it was parked.
-        held_s: for how long it was held before that.
+        task: the task to run.
+        lease: the task's lease on the resources it needs.
+        group: the group charged for the run.
+        since: when the run started, or last resumed from parking.
+        held_s: seconds for which it held its lease before `since`.
     """
 
     task: Task
@@ -37,7 +37,7 @@ class Dispatch:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Nothing can run: why. A release, a new task, an opened lane or a raised limit can change it."""
+    """Why nothing can run. A release, a new task, an opened lane or a raised limit can change it."""
 
     reason: str
     detail: str
@@ -45,7 +45,7 @@ class Held:
 
 @dataclass(slots=True)
 class Lane:
-    """One model's way to the workers: open while it has a free parallel slot, is not held, and would not only wait."""
+    """One model's lane: open while it has a free parallel slot, is not held, and its requests would not just wait."""
 
     max_parallel: int | None = None
     queued: int = 0
@@ -60,11 +60,11 @@ _STANDINGS = ("within its share", "borrows", "at its ceiling")
 class Dispatcher:
     """The ready tasks, the leases on scheduler resources, and the lanes of the models, as one decision maker.
 
-    A task gets its lease before anything is spawned for it, so no worker waits hidden. `on_change` is called after
-    everything that can let a task run: whoever sleeps until then misses nothing.
+    A task gets its lease before anything is spawned for it, so no spawned worker waits for resources. `on_change` is
+    called after every change that may let a task run, so a caller that sleeps until then misses no wakeup.
 
-    Owned by a run, and moved by its `DispatchLoop`. Invariants: those of its queue, its book and its holdings;
-    requests in flight of a model never exceed its `max_parallel` unless that was lowered under them.
+    Owned by a run and driven by its `DispatchLoop`. Invariants: those of its queue, its book and its holdings; a model
+    never has more than `max_parallel` tasks in flight, unless the limit was lowered while they ran.
     """
 
     def __init__(
@@ -83,15 +83,15 @@ class Dispatcher:
         """Prepare a dispatcher.
 
         Args:
-            resources: scheduler resource -> units in all.
-            holder: in whose name leases are given.
-            policy: what a group may hold; `StrictFair` unless given.
+            resources: scheduler resource -> its total units.
+            holder: the holder recorded on leases.
+            policy: what a group may hold; `StrictFair` by default.
             pressure: how long pressured lanes are passed over.
-            governed: the resources that the policy is about; all but `submission`, unless a task takes only that.
-            max_parked: leases that can be parked at once; as many as the largest limit unless given.
-            is_roster_open: whether models that were never set run without a limit of their own.
-            on_change: called when a task that had to wait may run now, or `next_change_at` is another; must not call
-                back.
+            governed: resources that the policy governs; by default all but `submission`, unless a task takes only that.
+            max_parked: leases that can be parked at once; the largest resource limit by default.
+            is_roster_open: whether models never passed to `set_model` run without a limit of their own.
+            on_change: called when a waiting task may be able to run, or `next_change_at` has changed; must not call
+                the dispatcher.
             trace: where events go.
         """
         self.book = LeaseBook(dict(resources))
@@ -108,10 +108,10 @@ class Dispatcher:
         self.is_roster_open = is_roster_open
         self._max_parked = max_parked if max_parked is not None else max(resources.values(), default=0)
         self.aside: dict[TaskId, Task] = {}
-        """Ready tasks that are not to start (`set_aside`); to be read."""
+        """Ready tasks that must not start (`set_aside`); read-only."""
         self._is_aside: Callable[[Task], bool] | None = None
         self.running: dict[TaskId, Dispatch] = {}
-        """The tasks in progress, parked ones included; to be read."""
+        """The tasks in progress, parked ones included; read-only."""
         self.trace = trace
         self._told_held = ""
 
@@ -124,7 +124,7 @@ class Dispatcher:
         self.on_change()
 
     def remove_model(self, model: str) -> list[Task]:
-        """Withdraw a model's queued tasks; what is in flight runs on. Returns the withdrawn tasks."""
+        """Withdraw a model's queued tasks and return them; tasks in flight run on."""
         lane = self.lanes[model]
         lane.max_parallel, lane.held_until = None, None
         self.pressure.put(model, None, None)
@@ -135,12 +135,12 @@ class Dispatcher:
         return withdrawn
 
     def _forget(self, model: str) -> None:
-        """Drop the lanes of a model of which nothing is queued, in progress or set."""
+        """Drop the lanes of a model that has nothing queued or in progress and no limit or hold."""
         del self.lanes[model]
         self.queue.forget(model)
 
     def hold(self, model: str, until: float) -> None:
-        """Start nothing of a model until `until`, or until `unhold`."""
+        """Start no task of a model until `unhold`; `until` is the expected end of the hold."""
         self.lanes[model].held_until = until
         self._update_lane(model)
 
@@ -151,9 +151,9 @@ class Dispatcher:
         self.on_change()
 
     def set_aside(self, condition: Callable[[Task], bool] | None, now: float) -> None:
-        """Start no task that fulfils a condition, which replaces the one before; None lets all start.
+        """Start no task that meets `condition`, which replaces the previous one; None lets every task start.
 
-        What is ready and fulfils it stands aside, in nobody's way, until it no longer does. What runs runs on.
+        Ready tasks that meet it leave the queue until they no longer do. Running tasks are not affected.
         """
         self._is_aside = condition
         back = [task for task in self.aside.values() if condition is None or not condition(task)]
@@ -164,10 +164,10 @@ class Dispatcher:
         self.enqueue(back, now)
 
     def set_pressure(self, model: str, reason: str | None, until: float | None = None) -> None:
-        """Tell that the endpoint of a model is under pressure, or (None) no longer.
+        """Mark the endpoint of a model as under pressure, or (None) clear the mark.
 
-        Its tasks start when no task of an open lane can, and after a bounded number of pass-overs. Under a reason
-        in `PressureRules.closing` they do not start at all until `until`, or until told that it is over.
+        Its tasks start only when no task of an open lane can, or after a bounded number of pass-overs. Under a reason
+        in `PressureRules.closing` they do not start at all until `until`, or until the pressure is cleared.
         """
         self.pressure.put(model, reason, until)
         if model in self.lanes:
@@ -175,25 +175,25 @@ class Dispatcher:
         self.on_change()
 
     def set_limit(self, resource: str, limit: int) -> None:
-        """Change the units of a resource; lowered under its holders, it denies until enough came back."""
+        """Change a resource's limit; below the units held, it denies new leases until enough have been released."""
         self.book.set_limit(resource, limit)
         self.admission.limits_changed()
         self.on_change()
 
     def withhold(self, resource: str) -> None:
-        """Start nothing more that takes a resource; what takes others goes on."""
+        """Start no further task that takes this resource; tasks that take only others still start."""
         self._withheld = resource
 
     def shut_down(self, reason: str) -> None:
-        """Start nothing more; what runs runs on."""
+        """Start no further task; running tasks run on."""
         self.shut_down_by = reason
 
     # The life of a task.
 
     def enqueue(self, tasks: Iterable[Task], now: float = 0.0) -> int:
-        """Add ready tasks; one that is queued or running already is ignored. Returns how many were added.
+        """Add ready tasks and return how many were added; tasks already queued or running are ignored.
 
-        A task whose model is not known (any more) waits until `set_model` makes it known.
+        A task whose model is unknown, or was removed, waits until `set_model` adds the model.
         """
         added, counts = 0, self.admission.counts
         for task in tasks:
@@ -222,14 +222,14 @@ class Dispatcher:
         return added
 
     def next(self, now: float) -> Dispatch | Held:
-        """Return the next task with its lease, or what holds it."""
+        """Return the next task with its lease, or why none can run."""
         return self._found(now) or self._held()
 
     def take(self, now: float, *, open_only: bool = False) -> Dispatch | None:
-        """Return the next task with its lease; None when nothing can run, without the cost of saying why.
+        """Return the next task with its lease; None when nothing can run, without the cost of finding out why.
 
-        With `open_only` a task for a pressured endpoint waits as long as it may be passed over, even if no other can
-        run, and is not told as held: a call without follows.
+        With `open_only`, a task for a pressured endpoint waits for as long as it may be passed over, even if no other
+        task can run, and is not reported as held: the caller calls again without `open_only`.
         """
         found = self._found(now, open_only=open_only)
         if isinstance(found, Dispatch):
@@ -239,7 +239,7 @@ class Dispatcher:
         return None
 
     def _tell_held(self, trace: Trace, held: Held) -> None:
-        """Tell why nothing runs, once until that changes."""
+        """Report why nothing runs; once, until the reason changes."""
         if held.reason == self._told_held:
             return
         self._told_held = held.reason
@@ -296,7 +296,7 @@ class Dispatcher:
         return Held("stale_selection", reason)
 
     def finished(self, task: Task, lease: Lease, now: float | None = None) -> ReleaseOutcome:
-        """Take a lease back, whatever became of the task; its group is charged for the time until `now`, if given."""
+        """Take a lease back, whatever the task's outcome; charge its group for the time until `now`, if given."""
         was_parked = lease.lease_id in self.book.parked
         outcome = self.book.release(lease)
         if outcome is _RELEASED:
@@ -327,9 +327,9 @@ class Dispatcher:
         return outcome
 
     def park(self, lease: Lease, now: float) -> bool:
-        """Lend the units of a lease to others while its task's request waits; return False when it stays as it is.
+        """Lend the units of a lease to others while its task's request waits; return False if it cannot be parked.
 
-        At most `max_parked` leases are parked at once, so that no more tasks than that come back above the limits.
+        At most `max_parked` leases are parked at once, which bounds how many resumed tasks can exceed the limits.
         """
         running = self.running.get(TaskId(lease.subject))
         if len(self.book.parked) >= self._max_parked or running is None or running.lease is not lease:
@@ -348,8 +348,8 @@ class Dispatcher:
     def unpark(self, lease: Lease, now: float) -> bool:
         """Give a parked lease its units back at once; return whether it was parked.
 
-        The task goes on without waiting: it holds a request's slot by now, which is scarcer than a worker. What was
-        started in its place runs on above the limit, and nothing new starts until enough has come back.
+        The task resumes without waiting, because it now holds a request slot, which is scarcer than a worker. Tasks
+        started in its place run on above the limit, and no new task starts until enough units have been released.
         """
         if not self.book.unpark(lease):
             return False
@@ -363,7 +363,7 @@ class Dispatcher:
         return True
 
     def discard_where(self, condition: Callable[[Task], bool]) -> list[Task]:
-        """Withdraw all queued tasks that fulfil the condition, those that stand aside too; return them. O(tasks)."""
+        """Withdraw all queued tasks that meet the condition, including those set aside; return them. O(tasks)."""
         aside = [task for task in self.aside.values() if condition(task)]
         for task in aside:
             del self.aside[task.task_id]
@@ -377,7 +377,7 @@ class Dispatcher:
                 self.admission.withdrawn(task)
         return gone
 
-    # What is going on.
+    # State.
 
     def in_flight(self, model: str | None = None) -> int:
         """Return the tasks in progress, of one model or of all."""
@@ -397,12 +397,12 @@ class Dispatcher:
         return running.lease if running is not None else None
 
     def next_change_at(self, now: float) -> float | None:
-        """Return when time alone may let a task run: the end of a cooldown, or of the time a reserve is kept."""
+        """Return when a task may become able to run by time alone: when a cooldown or a kept reserve ends."""
         times = [self.pressure.next_end(), self.admission.reserve_ends]
         return min((at for at in times if at is not None and at > now), default=None)
 
     def is_next(self, task: Task, now: float) -> bool:
-        """Return whether `next` would start this task. Changes nothing that decides."""
+        """Return whether `next` would start this task. Affects no decision."""
         choice = None if self.shut_down_by else self._choose(now, counts=False)
         return choice is not None and choice[1].item is task
 
@@ -413,7 +413,7 @@ class Dispatcher:
     # Choosing.
 
     def _choose(self, now: float, *, counts: bool = True, open_only: bool = False) -> Choice | None:
-        """Return who goes next; `counts` is whether it does go, so that whom it passes over is told."""
+        """Return the task to run next; with `counts` it will run, so a task passed over for it is counted."""
         if self.pressure.lanes and (ends := self.pressure.next_end()) is not None and ends <= now:
             for model in self.pressure.end_due(now):
                 self._update_lane(model)

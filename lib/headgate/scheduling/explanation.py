@@ -1,4 +1,4 @@
-"""Why a task does not run: the first gate that holds it, in the order in which the dispatcher looks at them."""
+"""Why a task does not run: the first gate that holds it, in the order in which the dispatcher checks them."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ class Explanation:
     """Which gate holds a task (`headgate why`).
 
     Attributes:
-        task_id: of the task.
+        task_id: the task's id.
         state: `queued`, `running`, `parked`, `waiting` for another task, `deferred` to a later time, or `unknown`.
-        gate: what holds it; `none` when nothing does.
-        reason: a sentence about it.
-        until: when the gate opens by itself, where that is known.
-        ahead: tasks of the same group and needs that go first.
+        gate: what holds the task; `none` when nothing does.
+        reason: a sentence that explains it.
+        until: when the gate opens by itself, if known.
+        ahead: tasks of the same group with the same needs that go first.
     """
 
     task_id: TaskId

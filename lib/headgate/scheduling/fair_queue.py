@@ -1,29 +1,29 @@
-"""A queue that is weighted fair between groups, FIFO inside one, and blind to groups that cannot be served.
+"""A queue that is weighted fair between groups, FIFO within a group, and skips groups that cannot be served.
 
 Start-time fair queueing (Goyal, Vin and Cheng 1996). Each backlogged group has a tag; the group with the smallest tag
 is served and its tag grows by charge / weight. Virtual time is the tag last served, and a group that returns from idle
-starts there, so that no credit is hoarded. What two groups i and j were charged by weight while both were backlogged
-differs by charge_i / weight_i + charge_j / weight_j at most; the property test holds it to that.
+starts there, so that no credit is hoarded. While groups i and j are both backlogged, their charges divided by weight
+differ by at most charge_i / weight_i + charge_j / weight_j; a property test checks this bound.
 
-A charge is 1 until the group is told how long a service was *held* (`Group.held`), and the recent mean in seconds from
-there on. A service that was longer than that is charged to those that begin after its end. So groups share what is
-served by time held, and nobody has to know how long a service will be.
+A charge is 1 until `Group.held` reports for how long a service was *held*; from then on it is the recent mean in
+seconds. A service that takes longer than its charge raises the charge of services that begin after its end. So groups
+share the held time, and service times need not be known in advance.
 
-A *lane* is what makes a whole set of groups unable to be served at once: an endpoint that is saturated or paused.
-Groups wait in the lane of their head item, lanes wait in one heap by the smallest tag inside, and a closed lane leaves
-that heap when it comes up. So selecting costs O(log groups) however many groups are ineligible. A lane that opens again
-starts at virtual time as well; an offset per lane moves all its groups together and keeps their order among themselves.
+A *lane* groups everything that becomes ineligible together, such as all groups of a saturated or paused endpoint.
+Groups wait in the lane of their head item, lanes wait in one heap by their smallest tag, and a closed lane leaves that
+heap when it reaches the top. So selecting costs O(log groups) however many groups are ineligible. A reopened lane also
+starts at virtual time: an offset per lane shifts all its groups together and keeps their order among themselves.
 
-A group whose last item was served stays listed at its next tag, since most groups that come and go are back by then.
+A group whose last item was served stays listed at its next tag, since most such groups have new items by then.
 
-While a lane is closed its *clock* stands: at the virtual time of its closing, or at its smallest tag if that comes
-later. A group that enters or leaves such a lane takes along how far it is ahead of the clock, and not its tag: else it
-would be moved twice when the lane opens, or would take the order of the lane that it enters apart.
+The *clock* of a closed lane stands still: at the virtual time of its closing, or at its smallest tag if that is later.
+A group that enters or leaves a closed lane keeps its distance to that clock, not its tag: otherwise opening the lane
+would shift it twice, or it would break the order of the lane that it enters.
 
-Lanes have *ranks*: one is served only while no open lane of a lower rank has groups. There is a heap of lanes per rank.
+Lanes have *ranks*: a lane is served only while no open lane of a lower rank has groups. Each rank has a heap of lanes.
 
-A group that its rank passes over falls behind virtual time; it is the first to be served when that lets
-it, and goes on from virtual time as if it had been idle.
+A group passed over because of its rank falls behind virtual time. It is served first once its rank's turn comes,
+and continues from virtual time as if it had been idle.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 
 
 class Queueable(Protocol):
-    """What a fair queue can hold: it belongs to a group that has a weight, and goes before others by priority."""
+    """An item of a fair queue: it belongs to a weighted group, and its priority orders it within that group."""
 
     @property
     def group(self) -> str:
@@ -59,7 +59,7 @@ T = TypeVar("T", bound=Queueable)
 class Selection(Generic[T]):
     """An item that could be served next. Nothing has changed yet; `commit` takes it, once.
 
-    Not frozen, because one is made per item: that takes four times as long to build.
+    Not frozen: one is built per item, and a frozen one takes four times as long to build.
     """
 
     item: T
@@ -69,7 +69,7 @@ class Selection(Generic[T]):
 
     @property
     def lane(self) -> str:
-        """Name of the lane that the item waits in."""
+        """Name of the lane in which the item waits."""
         return self.group.lane.name
 
 
@@ -84,13 +84,13 @@ class StaleSelection:
 Owner = TypeVar("Owner")
 
 Entry = tuple[float, int, Owner]
-"""A place in a heap: tag, version, owner. The owner's `entry` is the one that counts; others are out of date."""
+"""A heap entry: tag, version, owner. Only the one that the owner's `entry` refers to is valid; others are stale."""
 
 _LEAST_S: Final = 0.001
-"""What a service is charged at least: whose services take no time is not served for ever."""
+"""The minimum charge of a service, so that a group whose services take no time does not monopolize the queue."""
 
 UNLISTED: Entry[Any] = (0.0, -1, None)
-"""The entry of what is in no heap."""
+"""The `entry` of a group or lane that is in no heap."""
 
 
 @dataclass(slots=True, eq=False)
@@ -100,12 +100,12 @@ class Lane:
     Attributes:
         name: what `lane_of` returns.
         is_open: whether its groups may be served.
-        rank: open lanes of a lower one go first.
-        offset: what the tags of its groups are relative to.
-        closed_at: virtual time of its closing.
+        rank: open lanes of a lower rank go first.
+        offset: added to the tags in `heap` to get virtual time.
+        closed_at: virtual time at which it closed.
         heap: entries of its groups.
-        entry: its own in the heap of its rank, at the smallest tag; none while it is closed and something has changed.
-        kept: length of `heap` after it was last swept.
+        entry: its entry in the heap of its rank, at its smallest tag; `UNLISTED` after changes while it is closed.
+        kept: length of `heap` after the last sweep.
     """
 
     name: str
@@ -120,16 +120,16 @@ class Lane:
 
 @dataclass(slots=True, eq=False)
 class Group(Generic[T]):
-    """Items of one fairness key, and its entry in the heap of the lane that the first of them needs.
+    """The items of one fairness key, listed in the lane that the first of them needs.
 
     Attributes:
-        name: the key.
-        lane: where it is listed.
-        weight: of the item that came last.
-        left_at: its next tag in virtual time, as it was when it had no items any more.
-        entry: its own in the heap of its lane.
-        items: in the order in which they are served: by priority, and first come, first served.
-        charge: of its next service, at weight 1.
+        name: the fairness key.
+        lane: where the group is listed.
+        weight: weight of the item added last.
+        left_at: the group's next tag in virtual time when its last item left.
+        entry: its entry in the heap of its lane.
+        items: in service order: by priority, then first come, first served.
+        charge: charge for its next service, at weight 1.
     """
 
     name: str
@@ -141,11 +141,11 @@ class Group(Generic[T]):
     charge: float = 1.0
 
     def held(self, seconds: float) -> None:
-        """Note how long a service was held: half of the next charge, so that a slow time is forgiven soon."""
+        """Note how long a service was held; it makes up half of the next charge, so a slow spell soon fades."""
         self.charge = (self.charge + max(seconds, _LEAST_S)) / 2
 
     def add(self, item: T) -> None:
-        """Add an item behind those of its priority: O(1), but for one that goes before others."""
+        """Add an item behind those of its priority. O(1), unless it goes ahead of others."""
         items = self.items
         if not items or item.priority <= items[-1].priority:
             items.append(item)
@@ -170,7 +170,7 @@ class FairQueue(Generic[T]):
         self._kept = 0
         self._order = 0
         self.virtual_time = 0.0
-        """The tag last served; to be read."""
+        """The tag last served; read-only."""
 
     def __len__(self) -> int:
         return len(self._items)
@@ -212,7 +212,7 @@ class FairQueue(Generic[T]):
         return None
 
     def commit(self, selection: Selection[T]) -> T | StaleSelection:
-        """Take the selected item out and advance virtual time; refuses a selection that is out of date."""
+        """Remove the selected item and advance virtual time; refuses a stale selection."""
         item, group = selection.item, selection.group
         if group.entry[1] != selection.version or group.items[0] is not item:
             return StaleSelection(self._id_of(item), "the head of its group has changed")
@@ -232,10 +232,10 @@ class FairQueue(Generic[T]):
         return item
 
     def serve(self, selection: Selection[T]) -> bool:
-        """Advance virtual time by a service of the selected item and keep it, at the weight that it has now.
+        """Advance virtual time by one service of the selected item, at its current weight, and keep the item.
 
         For items that stand for many services, such as a stream. Returns False, and changes nothing, when the selection
-        is out of date or other items of its group wait behind it.
+        is stale or other items of its group wait behind it.
         """
         group = selection.group
         if group.entry[1] != selection.version or not group.lane.is_open or len(group.items) > 1:
@@ -246,7 +246,7 @@ class FairQueue(Generic[T]):
         return True
 
     def discard(self, item_id: str) -> bool:
-        """Take a item out without serving it; return whether it was there. O(items of its group)."""
+        """Remove an item without serving it; return whether it was queued. O(items of its group)."""
         item = self._items.get(item_id)
         if item is None:
             return False
@@ -254,11 +254,11 @@ class FairQueue(Generic[T]):
         return True
 
     def discard_where(self, condition: Callable[[T], bool]) -> list[T]:
-        """Take out and return all items that fulfil the condition. O(items)."""
+        """Remove and return all items that meet the condition. O(items)."""
         return [t for group in list(self._groups.values()) for t in self._discard_from(group, condition)]
 
     def close_lane(self, lane: str) -> None:
-        """Make every group whose head needs `lane` ineligible, at once. O(1)."""
+        """Make every group whose head needs `lane` ineligible at once. O(1)."""
         self._close(self._lane(lane))
 
     def open_lane(self, lane: str) -> None:
@@ -273,7 +273,7 @@ class FairQueue(Generic[T]):
             self._move(entry, lane, self._tag_of(entry))
 
     def advance(self, virtual_time: float) -> None:
-        """Move virtual time forward to `virtual_time`, for what was served elsewhere; never back."""
+        """Move virtual time forward to `virtual_time`, to account for services elsewhere; never backward."""
         self.virtual_time = max(self.virtual_time, virtual_time)
 
     def is_open(self, lane: str) -> bool:
@@ -291,7 +291,7 @@ class FairQueue(Generic[T]):
         return next(place for place, other in enumerate(self._groups[item.group].items) if other is item)
 
     def items(self) -> Iterator[T]:
-        """Iterate over the queued items, in the order in which they were enqueued."""
+        """Iterate over the queued items in the order in which they were added."""
         return iter(list(self._items.values()))
 
     def heads(self) -> Iterator[T]:
@@ -315,7 +315,7 @@ class FairQueue(Generic[T]):
             lane.closed_at = self.virtual_time
 
     def _open(self, lane: Lane, rank: int) -> None:
-        """Open a lane at a rank; where nothing has happened since it closed, it is still listed."""
+        """Open a lane at a rank; if nothing has changed since it closed, it is still listed."""
         if lane.rank != rank:
             self._rank(lane, rank)
         if not lane.is_open:
@@ -336,7 +336,7 @@ class FairQueue(Generic[T]):
         return group.entry[0] + group.lane.offset
 
     def _clock(self, lane: Lane) -> float:
-        """Return virtual time as the lane sees it: it stands still while the lane is closed."""
+        """Return the lane's virtual time, which stands still while the lane is closed."""
         now, heap = self.virtual_time, lane.heap
         while heap and not lane.is_open:
             tag, _, group = entry = heap[0]
@@ -348,7 +348,7 @@ class FairQueue(Generic[T]):
         return now
 
     def _begin(self, item: T, group: Group[T] | None) -> None:
-        """List a group with its first item: at virtual time, or at the tag that it left with if that is later."""
+        """List a group with its first item: at virtual time, or at the group's `left_at` if that is later."""
         lane, tag = self._lane_for(item), self.virtual_time
         if group is None:
             if len(self._groups) > 2 * self._kept + 64:
@@ -366,7 +366,7 @@ class FairQueue(Generic[T]):
                 self._list_lane(before)
 
     def _forget_idle(self) -> None:
-        """Forget groups without items whose next tag says nothing any more: they would begin at virtual time."""
+        """Forget empty groups whose next tag no longer matters, because they would start at virtual time anyway."""
         for name, group in list(self._groups.items()):
             if not group.items and group.left_at <= self.virtual_time:
                 del self._groups[name]
@@ -374,19 +374,19 @@ class FairQueue(Generic[T]):
         self._kept = len(self._groups)
 
     def _served(self, group: Group[T]) -> float:
-        """Advance virtual time by a service of the group; return its next tag."""
+        """Advance virtual time by one service of the group; return the group's next tag."""
         tag = group.entry[0] + group.lane.offset
-        if tag > self.virtual_time:  # noqa: PLR1730 - done for every task, and a call of `max` takes five times as long
+        if tag > self.virtual_time:  # noqa: PLR1730 - runs for every task, and calling `max` takes five times as long
             self.virtual_time = tag
         return self.virtual_time + group.charge / group.weight
 
     def _unlist(self, group: Group[T]) -> None:
-        """Take a group without items out of its lane."""
+        """Remove an empty group from its lane."""
         group.entry = UNLISTED
         self._list_lane(group.lane)
 
     def _move(self, group: Group[T], lane: Lane, tag: float) -> None:
-        """List the group in another lane; `tag` is told in the time of the lane where it is."""
+        """List the group in another lane; `tag` is in the time of its current lane."""
         before = group.lane
         if not (lane.is_open and before.is_open):
             told_at, heard_at = self._clock(before), self._clock(lane)
@@ -397,7 +397,7 @@ class FairQueue(Generic[T]):
         self._list_lane(before)
 
     def _list(self, group: Group[T], tag: float) -> None:
-        """List the group in its lane at a tag, in the place of its entry so far where that is the first."""
+        """List the group in its lane at a tag, replacing its previous entry if that is on top of the heap."""
         lane, before = group.lane, group.entry
         self._order += 1
         group.entry = entry = (tag - lane.offset, self._order, group)
@@ -469,6 +469,6 @@ class FairQueue(Generic[T]):
 
 
 def _sweep(heap: list[Entry[Any]]) -> None:
-    """Take out what is out of date."""
+    """Remove stale entries."""
     heap[:] = [entry for entry in heap if entry[2].entry is entry]
     heapq.heapify(heap)

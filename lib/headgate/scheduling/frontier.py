@@ -7,9 +7,9 @@ from enum import StrEnum
 
 
 class BlockReason(StrEnum):
-    """Why the frontier does not widen, in the order in which the reasons are looked at.
+    """Why the frontier does not widen, in the order in which the reasons are checked.
 
-    Deferred retries are not among them: a row that waits for a provider's cooldown keeps no other row from opening.
+    Deferred retries are not among them: a row that waits for a provider's cooldown does not keep other rows closed.
     """
 
     NO_PENDING_ROW_GROUPS = "no_pending_row_groups"
@@ -26,13 +26,13 @@ class FrontierRules:
     """Bounds and pace of the frontier.
 
     Attributes:
-        floor: row groups that are open as long as there are any, whatever the pressure; where the target starts.
-        cap: row groups open at most.
+        floor: minimum of open row groups while any are left, whatever the pressure; the initial target.
+        cap: maximum of open row groups.
         is_adaptive: whether the target moves; otherwise it stays at `cap`.
-        max_rows: rows open at most, except for the first row group.
-        max_queued: ready tasks above which nothing is opened.
+        max_rows: maximum of open rows; the first row group may exceed it.
+        max_queued: number of ready tasks from which no row group opens.
         narrow_after_s: seconds of sustained pressure after which the target falls by one, and again after each
-            further such time.
+            further such period.
         pressure_ratio: queued demand for the model resource, in multiples of its limit, that counts as pressure.
     """
 
@@ -57,18 +57,18 @@ class FrontierRules:
 
 @dataclass(frozen=True, slots=True)
 class FrontierView:
-    """What the frontier is told.
+    """The frontier's input.
 
     Attributes:
-        active: row groups open.
+        active: open row groups.
         active_rows: rows in them.
         next_rows: rows of the next row group; 0 when none is left.
         queued: ready tasks.
-        limit: units of the model resource; None when the run has no such resource.
-        free: of them, not held.
-        demand: units that ready tasks want which may start.
-        warming: units that open row groups will want, which have not come that far yet.
-        is_pressed: whether the endpoints are known to be saturated, whatever the queue says.
+        limit: total units of the model resource; None when the run has no such resource.
+        free: units of it that are not held.
+        demand: units wanted by ready tasks that may start.
+        warming: units that open row groups will want soon, for tasks that are not ready yet.
+        is_pressed: whether the endpoints are known to be saturated, whatever the queue shows.
     """
 
     active: int
@@ -84,7 +84,7 @@ class FrontierView:
 
 @dataclass(frozen=True, slots=True)
 class FrontierStep:
-    """What to do: open the next row group or not, and what happened to the target."""
+    """Whether to open the next row group, and how the target changed."""
 
     opens: bool
     blocked_by: BlockReason | None = None
@@ -96,10 +96,10 @@ class FrontierStep:
 class AdaptiveFrontier:
     """Decides how many row groups are open. Pure; owned by one loop.
 
-    Starts at the floor. The target grows by one when the model resource has units free that neither ready tasks nor
-    row groups just opened are about to take; so it comes to rest where the resource is busy, and no row group is
-    opened early. It falls by one per `narrow_after_s` of sustained pressure; row groups above it run to their end.
-    A run with nothing open opens a row group whatever else holds: there is no way into a dead end.
+    Starts at the floor. The target grows by one when the model resource has free units that neither ready tasks nor
+    newly opened row groups are about to take, so it settles where the resource is busy, and no row group opens
+    early. It falls by one per `narrow_after_s` of sustained pressure; open row groups above it run to completion.
+    A run with nothing open always opens a row group, so it cannot deadlock.
 
     Invariant (`validate`): floor <= target <= cap.
     """
@@ -111,7 +111,7 @@ class AdaptiveFrontier:
         self._pressed_since: float | None = None
 
     def step(self, view: FrontierView, now: float) -> FrontierStep:
-        """Return what to do now; call again after acting on it, until it neither opens nor moves."""
+        """Return what to do now; act on it and call again until it neither opens a row group nor moves the target."""
         narrowed = self._narrowed(view, now)
         if narrowed is not None:
             return narrowed
@@ -138,7 +138,7 @@ class AdaptiveFrontier:
         return BlockReason.HARD_CAP if self.target >= self.rules.cap else _not_idle(view)
 
     def next_change_at(self) -> float | None:
-        """Return when pressure that lasts narrows the frontier."""
+        """Return when the frontier narrows if the pressure lasts; None if it will not."""
         if self._pressed_since is None or self.target <= self.rules.floor or not self.rules.is_adaptive:
             return None
         return self._pressed_since + self.rules.narrow_after_s

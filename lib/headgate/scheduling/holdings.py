@@ -1,4 +1,4 @@
-"""What each group holds and wants of each resource: what shares are made of."""
+"""What each group holds and wants of each resource, from which shares are computed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Units = tuple[tuple[str, int], ...]
 
 @dataclass(slots=True)
 class _Stake:
-    """One group's part of one resource."""
+    """One group's holdings and demand of one resource."""
 
     weight: float
     held: int = 0
@@ -26,7 +26,7 @@ class _Stake:
 
 @dataclass(slots=True)
 class _Resource:
-    """All groups' parts of one resource."""
+    """All groups' stakes in one resource."""
 
     stakes: dict[str, _Stake] = field(default_factory=dict)
     kept: int = 0
@@ -38,10 +38,10 @@ class _Resource:
 
 
 class Holdings:
-    """Counts, per group and resource, what is held and how many tasks wait. Pure; owned by the dispatcher.
+    """Counts, per group and resource, the units held and the tasks waiting. Pure; owned by the dispatcher.
 
-    Invariant (`validate`): a group counts among those that compete for a resource as long as it holds some of it or has
-    a task queued that wants it.
+    Invariant (`validate`): a group competes for a resource exactly while it holds units of it or has a queued task that
+    wants some.
     """
 
     def __init__(self, policy: TaskPolicy, limits: Mapping[str, int]) -> None:
@@ -50,12 +50,12 @@ class Holdings:
         self._resources: dict[str, _Resource] = {}
         self._version = 0
         self.has_ceilings = False
-        """Whether any group's borrowing ever had a bound."""
+        """Whether any group's borrowing was ever bounded."""
         self.left = 0
-        """Groups that stopped to compete, ever: when it grows, the shares of the others may have grown."""
+        """How often a group has stopped competing: each time, the shares of the others may have grown."""
 
     def queued(self, group: str, weight: float, units: Units, now: float) -> None:
-        """Note a task that waits."""
+        """Note that a task waits."""
         for name, _ in units:
             stake = self._stake(group, name, weight, now)
             if stake.weight != weight:
@@ -65,18 +65,18 @@ class Holdings:
             stake.queued += 1
 
     def started(self, group: str, units: Units) -> None:
-        """Note that a task that waited was given its units."""
+        """Note that a waiting task was given its units."""
         for name, amount in units:
             stake = self._resources[name].stakes[group]
             stake.queued -= 1
             stake.held += amount
 
     def shares_changed(self) -> None:
-        """Note that shares may have changed: a limit, or who competes."""
+        """Note that shares may have changed, because a limit or the set of competing groups has."""
         self._version += 1
 
     def dequeued(self, group: str, units: Units) -> None:
-        """Note a task that no longer waits."""
+        """Note that a task no longer waits."""
         for name, _ in units:
             stake = self._resources[name].stakes[group]
             stake.queued -= 1
@@ -84,12 +84,12 @@ class Holdings:
                 self._leave(stake, name)
 
     def took(self, group: str, weight: float, units: Units, now: float) -> None:
-        """Note units that a group's task was given."""
+        """Note that a task of the group was given units."""
         for name, amount in units:
             self._stake(group, name, weight, now).held += amount
 
     def gave_back(self, group: str, units: Units) -> bool:
-        """Note units that came back; return whether the group may be within its share now."""
+        """Note that units were released; return whether the group may be within its share now."""
         is_below = False
         for name, amount in units:
             stake = self._resources[name].stakes[group]
@@ -101,7 +101,7 @@ class Holdings:
         return is_below
 
     def standing(self, group: str, units: Units) -> int:
-        """Return how a group stands with one more task: 0 within its share, 1 if it would borrow, 2 at its ceiling."""
+        """Return a group's standing with one more task: 0 within its share, 1 if it would borrow, 2 at its ceiling."""
         worst = 0
         for name, amount in units:
             stake = self._resources[name].stakes.get(group)
@@ -115,7 +115,7 @@ class Holdings:
         return worst
 
     def _bound(self, stake: _Stake, name: str) -> None:
-        """Find a group's share and ceiling, which hold until `shares_changed`."""
+        """Compute a group's share and ceiling, which are valid until `shares_changed`."""
         whole, limit = self._resources[name], self._limits.get(name, 0)
         stake.share = self._policy.share(name, limit, stake.weight, whole.weight, whole.groups)
         stake.ceiling = self._policy.ceiling(name, limit, stake.share)
@@ -123,14 +123,14 @@ class Holdings:
         self.has_ceilings = self.has_ceilings or stake.ceiling < math.inf
 
     def reserve(self, resource: str, now: float) -> int:
-        """Return the units of a resource that are not lent now."""
+        """Return the units of a resource that are reserved, not lent, now."""
         whole, limit = self._resources[resource], self._limits.get(resource, 0)
         if whole.limit != limit:
             whole.limit, whole.reserve = limit, self._policy.reserve(limit)
         return whole.reserve if now < whole.arrived_at + self._policy.reserve_for_s else 0
 
     def reserve_until(self, resource: str) -> float:
-        """Return until when the reserve of a resource is kept for peers that may arrive."""
+        """Return until when a resource's reserve is kept for peers that may arrive."""
         return self._of(resource).arrived_at + self._policy.reserve_for_s
 
     def bounds(self, group: str, resource: str) -> tuple[int, float, float]:
@@ -146,7 +146,7 @@ class Holdings:
         return self._resources.get(name) or _Resource()
 
     def _stake(self, group: str, name: str, weight: float, now: float) -> _Stake:
-        """Return the part of a group that competes for a resource from now on."""
+        """Return a group's stake in a resource; the group competes for it from now on."""
         resource = self._resources.get(name)
         if resource is None:
             resource = self._resources[name] = _Resource()
@@ -166,10 +166,10 @@ class Holdings:
         return stake
 
     def _leave(self, stake: _Stake, name: str) -> None:
-        """Note that a group competes no longer; its stake is kept for a while, since most come back."""
+        """Note that a group no longer competes; its stake is kept for a while, since most groups return."""
         resource = self._resources[name]
         resource.groups -= 1
-        # The sum of the weights is made anew when it is empty, so that rounding does not pile up.
+        # The sum of the weights is reset when no group is left, so that rounding errors do not accumulate.
         resource.weight = resource.weight - stake.weight if resource.groups else 0.0
         self.left += 1
         self._version += 1

@@ -18,8 +18,8 @@ from headgate.scheduling.stages import Progress, StageGraph
 from headgate.scheduling.trace import Trace
 
 Work = Callable[[Task], Awaitable[object]]
-"""Does one task's work under its lease. What it raises puts it off (`RetryLaterError`), is a defect (`is_defect`) that
-stops the run, or fails it."""
+"""Does one task's work under its lease. An exception defers the task (`RetryLaterError`), stops the run if it is a
+defect (`is_defect`), or else fails the task."""
 
 EVERYTHING_DONE: Final = "everything is done"
 
@@ -31,9 +31,9 @@ class LoopResult:
     Attributes:
         completed: tasks with a result.
         failed: tasks that failed for good.
-        dropped: tasks that did not run because of what they depend on, or because the run stopped.
-        retried: runs that were put off to a later time.
-        row_groups: checkpointed ones.
+        dropped: tasks that did not run because a dependency failed or the run stopped.
+        retried: task runs that were deferred to a later time.
+        row_groups: checkpointed row groups.
         stopped_by: why the run ended.
     """
 
@@ -51,15 +51,15 @@ class LoopResult:
 
 
 class DispatchLoop:
-    """Runs the tasks of row groups: opens them adaptively, starts what is ready and has its lease, follows its end.
+    """Runs row groups: opens them adaptively, starts tasks that are ready and leased, and acts on how they end.
 
-    One coroutine decides; it sleeps until the dispatcher says that something may run, a task has ended, or a time has
-    come (a retry, a cooldown, a reserve). Nothing is polled. Every task's work runs in the loop's task group under a
+    One coroutine decides; it sleeps until the dispatcher signals that something may run, a task ends, or a timer is
+    due (a retry, a cooldown, a reserve). Nothing is polled. Every task's work runs in the loop's task group under a
     lease that ends with it, whatever happens: failure, cancellation, a defect, or a worker that cannot be started.
 
-    A task of one stage needs no row group: whoever owns the dispatcher may enqueue it there, and the loop runs it.
+    A single-stage task needs no row group: the dispatcher's owner may enqueue it directly, and the loop runs it.
 
-    Lives for one `run`. The dispatcher must be its own, since it takes `on_change`.
+    Lives for one `run`. It needs a dispatcher of its own, because it sets the dispatcher's `on_change`.
     """
 
     def __init__(
@@ -81,19 +81,19 @@ class DispatchLoop:
         """Prepare a run.
 
         Args:
-            dispatcher: with the run's resources and policy.
-            row_groups: what to run, taken one at a time: an iterable, or what returns the next one, None while there
-                is none.
+            dispatcher: holds the run's resources and policy.
+            row_groups: what to run, taken one at a time: an iterable, or a function that returns the next one, None
+                while there is none.
             work: does a task's work.
-            now: the time that the dispatcher goes by, in seconds.
+            now: returns the time for the dispatcher, in seconds.
             frontier: how many row groups are open.
             model_resource: the resource whose idleness widens the frontier.
-            retries: of tasks that may do better later.
-            tolerant_stages: stages that run once what they depend on has ended, well or not.
+            retries: rules for retrying tasks that may succeed later.
+            tolerant_stages: stages that run once their dependencies have ended, successfully or not.
             trace: where events go.
-            health_every_s: interval of health snapshots; at the start and the end in any case.
-            is_done: whether the run has ended once nothing runs; when all row groups have, unless given.
-            turned: called at the end of each turn, when what could start has been started.
+            health_every_s: seconds between health snapshots; None reports them only at the start and the end.
+            is_done: whether the run has ended, asked while nothing runs; by default, when all row groups have ended.
+            turned: called at the end of each turn, after everything that can start has started.
         """
         self.dispatcher = dispatcher
         self.graph = StageGraph(tolerant_stages)
@@ -120,15 +120,15 @@ class DispatchLoop:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is in progress, put off or open; there may be ready tasks that cannot start."""
+        """Whether nothing is in progress, deferred or open; there may be ready tasks that cannot start."""
         return not self.dispatcher.running and not len(self._retries) and not self.rows.open
 
     async def run(self) -> LoopResult:
         """Run everything; return when it has ended.
 
         Raises:
-            Exception: the defect that stopped the run, as it was raised, after everything else was cancelled.
-            InvalidInputError: if a task can never run: an unknown dependency, more units than there are.
+            Exception: the defect that stopped the run, as raised, after everything else was cancelled.
+            InvalidInputError: if a task can never run: an unknown dependency, or more units than the limit.
         """
         began = self._now()
         self._tell_began()
@@ -137,7 +137,7 @@ class DispatchLoop:
                 await self._turns(workers)
         except BaseExceptionGroup:
             if self._defect is not None:
-                raise self._defect  # noqa: B904 - its own traceback says where; the group adds nothing
+                raise self._defect  # noqa: B904 - its own traceback shows where; the group adds nothing
             raise
         finally:
             self.stopped_by = self.stopped_by or "interrupted"
@@ -149,24 +149,24 @@ class DispatchLoop:
         return LoopResult(*counts, self.stopped_by)
 
     def stop(self, reason: str) -> None:
-        """Start nothing more and let `run` return once what runs has ended. Legal more than once."""
+        """Start no further task and let `run` return once running tasks have ended. May be called repeatedly."""
         if not self.stopped_by:
             self.stopped_by = reason
             self.dispatcher.shut_down(reason)
             self._wake.set()
 
     def drain(self) -> None:
-        """Open no further row group and start nothing that takes the model resource; later stages go on."""
+        """Open no further row group and start no task that takes the model resource; other stages go on."""
         self.is_draining = True
         self.dispatcher.withhold(self._model_resource)
         self._wake.set()
 
     def wake(self) -> None:
-        """Look again at what may start: row groups have come, or what the run waited for."""
+        """Wake the loop, after row groups became available or a condition that the run waits for changed."""
         self._wake.set()
 
     def drop(self, tasks: Iterable[Task], reason: str) -> None:
-        """Have ready tasks that were withdrawn from the dispatcher end without a result."""
+        """End tasks that were withdrawn from the dispatcher, without a result."""
         now = self._now()
         for task in tasks:
             self.dropped += 1
@@ -177,16 +177,16 @@ class DispatchLoop:
 
     @property
     def held(self) -> dict[TaskId, Task]:
-        """The tasks that are put off until told (`go_on`); they hold nothing. To be read."""
+        """The tasks that are deferred until `go_on`; they hold no lease. Read-only."""
         return self._retries.held
 
     @property
     def only_holds(self) -> bool:
-        """Whether whatever is put off waits to be told."""
+        """Whether every deferred task waits for `go_on`."""
         return len(self._retries) == len(self._retries.held)
 
     def go_on(self, task_id: TaskId) -> None:
-        """Have a task that was put off until told take its turn again; nothing happens to any other."""
+        """Queue a task again that was deferred until this call; other tasks are ignored."""
         task = self._retries.held.pop(task_id, None)
         if task is not None and not self.stopped_by:
             if self._trace is not None:
@@ -194,7 +194,7 @@ class DispatchLoop:
             self.dispatcher.enqueue((task,), self._now())
 
     def discard_put_off(self, condition: Callable[[Task], bool]) -> list[Task]:
-        """Withdraw tasks that are put off, and no part of a row group; return them."""
+        """Withdraw and return deferred tasks that meet the condition and belong to no row group."""
         return self._retries.take(lambda task: task.task_id not in self.graph and condition(task))
 
     def why(self, task_id: TaskId) -> Explanation:
@@ -203,7 +203,7 @@ class DispatchLoop:
         if missing:
             return Explanation(task_id, "waiting", "dependency", f"it waits for {', '.join(missing)}")
         if task_id in self._retries.held:
-            return Explanation(task_id, "deferred", "batch", "it waits for what it has asked for")
+            return Explanation(task_id, "deferred", "batch", "it waits for its batch of requests")
         at = self._retries.at(task_id)
         if at is not None:
             return Explanation(task_id, "deferred", "retry", "its last run failed; it is tried again", at)
@@ -223,7 +223,7 @@ class DispatchLoop:
             self._wake.clear()
             now = self._now()
             self._requeue_due(now)
-            # What a row group brings for an endpoint that is open goes before a pressured one's work.
+            # Tasks of a new row group for an open endpoint go before tasks for a pressured one.
             self._dispatch(workers, now, open_only=True)
             while not self.stopped_by and not self.is_draining and self._widen(now):
                 self._dispatch(workers, now, open_only=True)
@@ -239,7 +239,7 @@ class DispatchLoop:
             await self._sleep(now)
 
     async def _sleep(self, now: float) -> None:
-        """Return when something has happened, or the next known time has come."""
+        """Return once the loop is woken or the next timer is due."""
         times = (
             self._retries.next_at() if not self.stopped_by else None,
             self.dispatcher.next_change_at(now),
@@ -293,7 +293,7 @@ class DispatchLoop:
             queued=len(queue),
             limit=limit,
             free=book.available(self._model_resource),
-            # What cannot start now, or would wait, wants nothing now: no sample of another model stays closed for it.
+            # Tasks that cannot start now, or would wait, are no demand: they must not keep other models' rows closed.
             demand=queue.demand(self._model_resource) - queue.stuck(self._model_resource, pressed),
             warming=rows.warming,
         )
@@ -305,7 +305,7 @@ class DispatchLoop:
                 limit = limits.get(resource, 0)
                 if units > limit:
                     raise InvalidInputError(
-                        f"task {task.task_id} wants {units} of {resource}, of which there are {limit}",
+                        f"task {task.task_id} wants {units} of {resource}, more than the limit of {limit}",
                         next_step="Raise the limit of that resource, or let the task take less.",
                     )
 
@@ -405,13 +405,13 @@ class DispatchLoop:
             self.graph.forget(t.task_id for t in opened.group.tasks)
 
     def _clean_up(self) -> None:
-        """Give back the leases of workers that were cancelled before their first step, and count what was not run."""
+        """Release the leases of workers cancelled before their first step, and count the tasks that did not run."""
         for granted in list(self.dispatcher.running.values()):
             self._tell_cancelled(granted.task)
             self._give_back(granted.task, granted.lease, "cancelled", 0.0)
         self.dropped += sum(opened.remaining for opened in self.rows.open.values())
 
-    # What is told.
+    # Events.
 
     def _tell_began(self) -> None:
         if self._trace is not None:

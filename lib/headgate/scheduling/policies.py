@@ -10,11 +10,11 @@ from types import MappingProxyType
 from typing import Final, Protocol
 
 _ROUNDING: Final = 1e-9
-"""Keeps a share that is a whole number from being rounded down by the division that made it."""
+"""Keeps floating-point division from rounding a whole-number share down by one unit."""
 
 
 class DenyReason(StrEnum):
-    """Why a task gets no lease, where it is not that its resources are short."""
+    """Why a task gets no lease, for reasons other than a shortage of resources."""
 
     GROUP_CAP = "group_cap"
     BORROW_DEBT = "borrow_debt"
@@ -23,7 +23,7 @@ class DenyReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The task may not run now, by policy: which resource, and what its group holds, may hold and owes."""
+    """The policy keeps the task from running: over which resource, and what its group holds, may hold and owes."""
 
     reason: DenyReason
     resource: str
@@ -33,36 +33,36 @@ class Refused:
 
 
 class TaskPolicy(Protocol):
-    """A rule for shares. Immutable; asked with values only, so that the same question has the same answer."""
+    """A rule for shares. Immutable, and its methods are pure: the same arguments give the same result."""
 
     name: str
-    """As the setting calls it."""
+    """Its value in the settings."""
     reserve_for_s: float
-    """Seconds for which more peers are expected after one has arrived."""
+    """Seconds for which the reserve is kept for further peers after one has arrived."""
 
     @property
     def has_shares(self) -> bool:
-        """Whether any group has a share that is smaller than the limit; without, nothing is counted."""
+        """Whether any group's share can be smaller than the limit; if not, holdings are not counted."""
         return True
 
     def share(self, resource: str, limit: int, weight: float, total_weight: float, groups: int) -> float:
-        """Return the units that a group may hold whoever waits: at least 1."""
+        """Return the units that a group may hold even while others wait; at least 1."""
 
     def ceiling(self, resource: str, limit: int, share: float) -> float:  # noqa: ARG002
-        """Return the units that a group may hold while no peer waits; no bound unless a policy has one."""
+        """Return the units that a group may hold while no peer waits; unbounded by default."""
         return math.inf
 
     def reserve(self, limit: int) -> int:  # noqa: ARG002
-        """Return the units that are not lent while further peers are expected; none unless a policy keeps some."""
+        """Return the units that are not lent while further peers are expected; 0 by default."""
         return 0
 
 
 @dataclass(frozen=True, slots=True)
 class StrictFair(TaskPolicy):
-    """Fair queueing decides alone; a group can have a cap, which counts while a peer waits. Work-conserving.
+    """Fair queueing alone decides; an optional cap limits a group while a peer waits. Work-conserving.
 
     Attributes:
-        group_caps: resource -> units that a group may hold while a peer waits for it.
+        group_caps: resource -> units of it that a group may hold while a peer waits for it.
     """
 
     group_caps: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
@@ -76,11 +76,11 @@ class StrictFair(TaskPolicy):
 
     @property
     def has_shares(self) -> bool:
-        """Whether a cap is set."""
+        """Whether any cap is set."""
         return bool(self.group_caps)
 
     def share(self, resource: str, limit: int, weight: float, total_weight: float, groups: int) -> float:  # noqa: ARG002
-        """Return the cap, or no bound."""
+        """Return the cap, infinity if there is none."""
         return self.group_caps.get(resource, math.inf)
 
 
@@ -88,16 +88,16 @@ class StrictFair(TaskPolicy):
 class BoundedBorrow(TaskPolicy):
     """Shares by weight; a group borrows above its share while no eligible peer waits, and owes what it borrowed.
 
-    A group's share is `(limit - reserve) · weight / total weight`, rounded down, at least 1, and at least the reserve
-    as far as that can be given to every group. What it holds above is its debt. While a peer that is within its share
-    waits, a group with debt gets nothing: every unit that it gives back repays. While none waits, it may borrow up to
-    `borrow_ceiling` units, but not the reserve, which a peer that arrives takes at once. The reserve is lent, too,
-    when no group has arrived for `reserve_for_s`: a group that stays alone has everything.
+    A group's share is `(limit - reserve) · weight / total weight`, rounded down, at least 1, and at least the smaller
+    of the reserve and `limit // groups`. What it holds above its share is its debt. While a peer within its share
+    waits, a group with debt gets nothing: every unit that it releases repays debt. While none waits, it may borrow up
+    to `borrow_ceiling` units, but not the reserve, which an arriving peer can take at once. The reserve is lent as
+    well once no group has arrived for `reserve_for_s`: a group that stays alone may hold the whole limit.
 
     Attributes:
-        borrow_ceiling: units above its share that a group may hold; 0 for whatever the reserve leaves.
-        reserve_share: of the limit, in [0, 1); less than the limit in any case, and nothing of a limit of 1.
-        reserve_for_s: see above.
+        borrow_ceiling: units that a group may hold above its share; 0 allows all that the reserve leaves.
+        reserve_share: reserved share of the limit, in [0, 1); always less than the limit, and 0 for a limit of 1.
+        reserve_for_s: seconds since the last arrival of a group for which the reserve is kept.
     """
 
     borrow_ceiling: int = 0
@@ -114,17 +114,17 @@ class BoundedBorrow(TaskPolicy):
             raise ValueError(f"reserve_for_s must be >= 0 (got {self.reserve_for_s})")
 
     def share(self, resource: str, limit: int, weight: float, total_weight: float, groups: int) -> float:  # noqa: ARG002
-        """Return the group's units by weight."""
+        """Return the group's share by weight."""
         reserve = self.reserve(limit)
         by_weight = int((limit - reserve) * weight / max(total_weight, weight) + _ROUNDING)
         return max(1, by_weight, min(reserve, limit // max(groups, 1)))
 
     def ceiling(self, resource: str, limit: int, share: float) -> float:  # noqa: ARG002
-        """Return share and ceiling together."""
+        """Return the share plus the borrow ceiling; infinity without one."""
         return share + self.borrow_ceiling if self.borrow_ceiling else math.inf
 
     def reserve(self, limit: int) -> int:
-        """Return the reserved share of the limit, at least 1 unit where there are two."""
+        """Return the reserved units: at least 1 where the limit is 2 or more, unless `reserve_share` is 0."""
         if limit < 2 or self.reserve_share == 0:
             return 0
         return min(limit - 1, max(1, int(limit * self.reserve_share + _ROUNDING)))

@@ -1,4 +1,4 @@
-"""Retries: what an exception of a task's work means, and tasks that wait for their next run without a lease."""
+"""Retries: what an exception from a task's work means, and the tasks that wait for a retry without a lease."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from headgate.core.errors import HeadgateError
 
 
 class RetryLaterError(Exception):
-    """The work could not be done now and may be later: after a provider's cooldown, say.
+    """The work cannot be done now but may succeed later, for example after a provider's cooldown.
 
     Attributes:
         reason: why, in a few words.
-        wait_s: seconds after which it may be tried again; None leaves it to the run's rules.
-        is_failure: False where nothing went wrong, and it waits for as long as it takes: for a new day's budget, say.
-        is_held: says whether it still waits to be told (`DispatchLoop.go_on`); None where only time passes.
+        wait_s: seconds before the next try; None leaves it to the run's rules.
+        is_failure: False if nothing went wrong and the task may wait indefinitely, for example for a new day's budget.
+        is_held: returns whether the task still waits for `DispatchLoop.go_on`; None if it waits only for time.
     """
 
     def __init__(
@@ -37,30 +37,30 @@ class RetryLaterError(Exception):
 
 
 class TaskFailedError(HeadgateError):
-    """A task's work failed for good, by its provider or its answer's form: this sample fails, the run goes on."""
+    """A task failed for good because of its provider or its answer's form: the sample fails, the run goes on."""
 
     code = "task_failed"
     next_step = "The sample is recorded as failed; its cause is in the message."
 
 
 def is_defect(error: Exception) -> bool:
-    """Return whether an exception of a task's work stops the run.
+    """Return whether an exception from a task's work stops the run.
 
-    An error that Headgate raises on purpose, or a failed chat, is the sample's. Anything else (a `TypeError`, a
-    `KeyError`) is a mistake in the code that runs the sample, and would hit the next one as well.
+    An error that Headgate raises on purpose, or a failed chat, fails only the sample. Anything else (a `TypeError`, a
+    `KeyError`) is a bug in the code that runs the sample, and would hit the next one as well.
     """
     return not isinstance(error, RetryLaterError | HeadgateError | ChatError)
 
 
 @dataclass(frozen=True, slots=True)
 class RetryRules:
-    """How long a task may be tried again, and when if its error does not say.
+    """How long a task is retried, and when if its error does not say.
 
     Attributes:
-        max_attempts: runs of one task at most; the last failure is for good.
-        for_s: seconds since its first failure after which the next one is for good, too.
-        wait_s: seconds before the second run; doubles with each further one.
-        max_wait_s: seconds at most, also for what an error asks for.
+        max_attempts: maximum number of runs of one task; the last failure is final.
+        for_s: seconds since a task's first failure after which its next failure is final.
+        wait_s: seconds before the second run; doubles with each further run.
+        max_wait_s: maximum seconds before a run, which also caps the wait that an error asks for.
     """
 
     max_attempts: int = 1_000
@@ -82,21 +82,21 @@ class RetryRules:
 
 
 class Retries:
-    """The tasks that are put off, by the time of their next run. Pure; owned by one loop."""
+    """The deferred tasks, by the time of their next run. Pure; owned by one loop."""
 
     def __init__(self, rules: RetryRules) -> None:
         self.rules = rules
         self._waiting: list[tuple[float, int, Task]] = []
         self._failing_since: dict[TaskId, float] = {}
         self.held: dict[TaskId, Task] = {}
-        """Those that wait to be told, whatever the time; to be read."""
+        """Tasks that wait for `DispatchLoop.go_on`, however long; read-only."""
         self._order = itertools.count()
 
     def __len__(self) -> int:
         return len(self._waiting) + len(self.held)
 
     def put_off(self, task: Task, retry: RetryLaterError, now: float) -> float | None:
-        """Put a task off that has failed for now; return the seconds, or None if that was its last run."""
+        """Defer a task; return the seconds until its next run, 0 if it is held, None if this was its last run."""
         if not retry.is_failure:
             self._failing_since.pop(task.task_id, None)
         elif self._is_last(task, now):
@@ -105,7 +105,7 @@ class Retries:
             self.held[task.task_id] = task
             return 0.0
         wait_s = self.rules.wait_for(retry, task.attempt)
-        # What merely waits has not failed, and may be put off for as long as it takes.
+        # A task that merely waits has not failed: its wait does not count as an attempt.
         again = replace(task, attempt=task.attempt + 1) if retry.is_failure else task
         heapq.heappush(self._waiting, (now + wait_s, next(self._order), again))
         return wait_s
@@ -119,7 +119,7 @@ class Retries:
         self._failing_since.pop(task_id, None)
 
     def take(self, condition: Callable[[Task], bool]) -> list[Task]:
-        """Take out and return the tasks that fulfil a condition."""
+        """Remove and return the tasks that meet a condition."""
         taken = [task for task in (*self.held.values(), *(task for _, _, task in self._waiting)) if condition(task)]
         gone = {task.task_id for task in taken}
         self._waiting = [entry for entry in self._waiting if entry[2].task_id not in gone]
@@ -130,16 +130,16 @@ class Retries:
         return taken
 
     def due(self, now: float) -> list[Task]:
-        """Take out and return the tasks whose time has come."""
+        """Remove and return the tasks that are due."""
         due = []
         while self._waiting and self._waiting[0][0] <= now:
             due.append(heapq.heappop(self._waiting)[2])
         return due
 
     def next_at(self) -> float | None:
-        """Return when the next task's time comes."""
+        """Return when the next task is due, None if none waits for a time."""
         return self._waiting[0][0] if self._waiting else None
 
     def at(self, task_id: TaskId) -> float | None:
-        """Return when a task's time comes; None if it is not put off. O(tasks put off)."""
+        """Return when a task is due; None if it does not wait for a time. O(deferred tasks)."""
         return next((at for at, _, task in self._waiting if task.task_id == task_id), None)

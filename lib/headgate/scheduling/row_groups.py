@@ -1,4 +1,4 @@
-"""Row groups: the samples that are opened together, and how far each of them has come."""
+"""Row groups: samples that are opened together, and the progress of each group."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ class RowGroup:
     """Samples that the frontier opens together.
 
     Attributes:
-        name: unique in its run.
-        tasks: all stages of all its rows, with all that they depend on; at least one.
-        rows: how many samples it has.
+        name: unique in the run.
+        tasks: all stages of all rows, including every dependency; at least one.
+        rows: number of samples.
     """
 
     name: str
@@ -31,11 +31,11 @@ class RowGroup:
 
 
 RowGroupSource = Callable[[], RowGroup | None]
-"""Returns the next row group, None while there is none: more may come."""
+"""Returns the next row group, None while there is none; later calls may return more."""
 
 
 def taken_from(row_groups: Iterable[RowGroup] | RowGroupSource) -> RowGroupSource:
-    """Return what gives row groups one by one."""
+    """Return a function that returns the row groups one by one."""
     return row_groups if callable(row_groups) else partial(next, iter(row_groups), None)
 
 
@@ -44,10 +44,10 @@ class OpenRowGroup:
     """A row group in progress.
 
     Attributes:
-        group: what was opened.
-        opened_at: when.
+        group: the row group.
+        opened_at: when it was opened.
         remaining: tasks that have not ended.
-        is_warming: whether what it will want counts as about to come.
+        is_warming: whether its future demand counts towards `RowGroups.warming`.
     """
 
     group: RowGroup
@@ -61,10 +61,10 @@ class OpenRowGroup:
 
 @dataclass(slots=True)
 class RowGroups:
-    """The row groups of a run: the pending ones, one ahead of its time, and the open ones. Pure; owned by one loop.
+    """The row groups of a run: the pending ones, of which one is fetched ahead, and the open ones. Owned by one loop.
 
-    `warming` are the units of the model resource that open row groups are about to want: of the tasks that want it and
-    have not become ready, those that wait for no other such task.
+    `warming` counts the units of the model resource that open row groups will want soon: those of tasks that want it,
+    are not ready yet, and depend on no other such task.
     """
 
     pending: RowGroupSource
@@ -79,7 +79,7 @@ class RowGroups:
 
     @property
     def next(self) -> RowGroup | None:
-        """The row group that is opened next."""
+        """The row group to open next, fetched if necessary; None while there is none."""
         if self._next is None:
             self._next = self.pending()
         return self._next
@@ -103,11 +103,11 @@ class RowGroups:
         return opened
 
     def became_ready(self, task_id: TaskId) -> None:
-        """Note that a task's demand shows in the queue from now on."""
+        """Note that a task is ready: from now on the queue counts its demand."""
         self.warming -= self._first_wave.pop(task_id, 0)
 
     def put_off(self, task_id: TaskId) -> None:
-        """Note that a task runs later: what its row group will want is not about to come."""
+        """Note that a task is deferred, so its row group's future demand no longer counts as imminent."""
         opened = self.open.get(self._where.get(task_id, ""))
         if opened is not None and opened.is_warming:
             opened.is_warming = False
@@ -115,10 +115,10 @@ class RowGroups:
                 self.became_ready(task.task_id)
 
     def ended(self, task_id: TaskId, outcome: str) -> OpenRowGroup | None:
-        """Note the end of a task (`completed`, `failed` or `dropped`); return its row group if it was the last one."""
+        """Note a task's outcome (`completed`, `failed` or `dropped`); return its row group if that has now ended."""
         name = self._where.pop(task_id, None)
         if name is None:
-            return None  # a task of one stage, which no row group opened
+            return None  # a single-stage task, which belongs to no row group
         self.became_ready(task_id)
         opened = self.open[name]
         opened.remaining -= 1
@@ -138,7 +138,7 @@ class RowGroups:
 
 
 def _first_wave(tasks: Iterable[Task], resource: str) -> list[Task]:
-    """Return the tasks that want a resource and depend on no other task here that does."""
+    """Return the tasks that want a resource and depend on none of `tasks` that wants it too."""
     by_id = {task.task_id: task for task in tasks}
     is_behind: dict[TaskId, bool] = {}
 

@@ -1,4 +1,4 @@
-"""The ready tasks, on one shelf per need: what waits for a short resource stands apart from what can run."""
+"""The ready tasks, on one shelf per set of needs, so tasks that wait for a short resource do not block the others."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from headgate.scheduling.fair_queue import UNLISTED, FairQueue, Lane, Selection
 from headgate.scheduling.holdings import Units
 
 OPEN, PRESSURED, CLOSED = 0, 2, -1
-"""States of a lane; the first two are ranks for groups within their share, each with the next rank for borrowers."""
+"""States of a lane. The first two are ranks for groups within their share; borrowers get the next rank after each."""
 
 RANKS = 4
 WITHIN, BORROWING, CAPPED = 0, 1, 2
-"""How a group stands to its share: within it, above it, or at its ceiling."""
+"""A group's standing: within its share, above it, or at its ceiling."""
 
 _LANE_NAMES = ("{}", "{} (borrows)", "{} (at its ceiling)")
 
 
 class Shelf(FairQueue[Task]):
-    """The tasks with the same needs. A group waits in its model's lane, or in that of the groups that borrow.
+    """The tasks with the same needs. A group waits in its model's lane, or in that lane's variant for borrowers.
 
-    While a resource that the shelf needs is short, its virtual time stands, so that its groups keep their shares of
-    that resource among each other, however long the others go on.
+    While a resource that the shelf needs is short, the shelf's virtual time stands still, so that its groups keep their
+    relative shares of that resource, however long other shelves are served.
     """
 
     def __init__(self, units: Units, governed: frozenset[str] | None, states: Mapping[str, int]) -> None:
@@ -34,12 +34,12 @@ class Shelf(FairQueue[Task]):
         named = [u for u in units if (u[0] != "submission" if governed is None else u[0] in governed)]
         self.governed: Units = tuple(named) if named or governed is not None else units
         self.stock = self._items
-        """The tasks by id; to be read."""
+        """The tasks by id; read-only."""
         self.offset = 0.0
         self.is_short = False
         self._states = states
         self.standings: dict[str, int] = {}
-        """Group -> how it stands to its share, where it is not within it; to be read."""
+        """Group -> its standing, for groups that are not within their share; read-only."""
         self._model_lanes: tuple[dict[str, Lane], ...] = ({}, {}, {})
 
     def set_state(self, model: str, state: int) -> None:
@@ -49,19 +49,19 @@ class Shelf(FairQueue[Task]):
                 self._put(lane, state, standing)
 
     def forget(self, model: str) -> None:
-        """Drop the lanes of a model in which nothing waits."""
+        """Drop the lanes of a model that has no waiting tasks."""
         for lanes in self._model_lanes:
             if (lane := lanes.pop(model, None)) is not None:
                 lane.entry = UNLISTED
                 del self._lanes[lane.name]
 
     def waiting(self, model: str) -> int:
-        """Return how many tasks wait in the lanes of a model, behind tasks of that model. O(groups there)."""
+        """Return how many tasks wait in a model's lanes, in groups whose first task is the model's. O(groups there)."""
         lanes = [lanes[model] for lanes in self._model_lanes if model in lanes]
         return sum(len(entry[2].items) for lane in lanes for entry in lane.heap if entry[2].entry is entry)
 
     def stand(self, group: str, standing: int) -> None:
-        """Put a group where it stands to its share."""
+        """Set a group's standing and list it in the matching lane."""
         if standing:
             self.standings[group] = standing
         else:
@@ -73,7 +73,7 @@ class Shelf(FairQueue[Task]):
         return self._model_lanes[standing].get(item.model) or self._new_lane(item.model, standing)
 
     def _new_lane(self, model: str, standing: int) -> Lane:
-        """Return the lane for the groups of a model that stand so, made when the first of them comes."""
+        """Create and return the lane for a model's groups of this standing."""
         lane = self._model_lanes[standing][model] = self._lane(_LANE_NAMES[standing].format(model))
         self._put(lane, CLOSED if standing == CAPPED else self._states.get(model, OPEN), standing)
         return lane
@@ -88,7 +88,7 @@ class Shelf(FairQueue[Task]):
 class ReadyShelves:
     """All ready tasks, fair between groups across shelves. Pure; owned by the dispatcher.
 
-    Virtual time is one for all shelves: each one's own plus its offset, which grows while the shelf stands.
+    All shelves share one virtual time: a shelf's own plus its offset, which grows by the time the shelf stood still.
     """
 
     def __init__(self, governed: frozenset[str] | None = None) -> None:
@@ -98,10 +98,10 @@ class ReadyShelves:
         self._states: dict[str, int] = {}
         self._closed: set[str] = set()
         self.full: set[str] = set()
-        """Models with open lanes that have no parallel slot: a lane is closed when it comes up, and often is free again
-        by then. For the dispatcher to fill and to clear."""
+        """Models with open lanes but no free parallel slot. Their lanes are closed only when selected, since a slot is
+        often free again by then. The dispatcher adds and removes entries."""
         self.short: Denied | None = None
-        """What the last call of `stocked` found short first."""
+        """The first shortage that the last call of `stocked` found."""
         self.virtual_time = 0.0
 
     def __len__(self) -> int:
@@ -124,7 +124,7 @@ class ReadyShelves:
         return sum(len(s) * s.needs[resource] for s in self._shelves.values() if resource in s.needs)
 
     def stuck(self, resource: str, pressed: Iterable[str] = ()) -> int:
-        """Return the units of a resource that ready tasks want whose lane is closed or among those `pressed`.
+        """Return the units of a resource wanted by ready tasks whose model is closed, full or among `pressed`.
 
         O(groups in those lanes).
         """
@@ -140,7 +140,7 @@ class ReadyShelves:
 
     def shelf_for(self, task: Task) -> Shelf:
         """Return the shelf for tasks with the needs of `task`."""
-        # A mapping that is kept alive here has an id that no other has.
+        # The cache keeps each mapping alive, so no other mapping can get its id.
         known = self._by_needs.get(id(task.resources))
         if known is not None:
             return known[1]
@@ -163,7 +163,7 @@ class ReadyShelves:
         return shelf.put(task)
 
     def set_state(self, model: str, state: int) -> None:
-        """Open, close or rank the lane of a model."""
+        """Open, close or rank a model's lanes on all shelves."""
         self.full.discard(model)
         if self._states.get(model) == state:
             return
@@ -176,7 +176,7 @@ class ReadyShelves:
             shelf.set_state(model, state)
 
     def forget(self, model: str) -> None:
-        """Drop what is known of a model of which nothing waits."""
+        """Drop the state of a model that has no waiting tasks."""
         self._states.pop(model, None)
         self._closed.discard(model)
         self.full.discard(model)
@@ -184,11 +184,11 @@ class ReadyShelves:
             shelf.forget(model)
 
     def state(self, model: str) -> int:
-        """Return the state of a model's lanes, but for those that are full."""
+        """Return the state of a model's lanes; a full model's may still be open."""
         return self._states.get(model, OPEN)
 
     def stocked(self, book: LeaseBook) -> list[Shelf]:
-        """Return the shelves with tasks whose needs can be met now."""
+        """Return the shelves that have tasks and whose needs can be met now."""
         found: list[Shelf] = []
         self.short = None
         for shelf in self._shelves.values():
@@ -220,7 +220,7 @@ class ReadyShelves:
             self.set_state(best[1].item.model, CLOSED)
 
     def close_full(self) -> None:
-        """Close the lanes of models without a parallel slot that have not come up."""
+        """Close the lanes of all `full` models."""
         for model in list(self.full):
             self.set_state(model, CLOSED)
 
@@ -233,11 +233,11 @@ class ReadyShelves:
         return next(s.position(task_id) for s in self._shelves.values() if task_id in s)
 
     def items(self) -> Iterator[Task]:
-        """Iterate over the queued tasks, shelf by shelf in the order in which they were enqueued."""
+        """Iterate over the queued tasks, shelf by shelf, each in the order in which they were enqueued."""
         return (task for shelf in list(self._shelves.values()) for task in shelf.items())
 
     def discard_where(self, condition: Callable[[Task], bool]) -> list[Task]:
-        """Take out and return all tasks that fulfil the condition. O(tasks)."""
+        """Remove and return all tasks that meet the condition. O(tasks)."""
         return [task for shelf in self._shelves.values() for task in shelf.discard_where(condition)]
 
     def _sync(self, shelf: Shelf) -> None:

@@ -1,4 +1,4 @@
-"""Stages: which tasks become ready when others have ended, and which never will."""
+"""Stages: which tasks become ready when others end, and which never will."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from headgate.core.errors import InvalidInputError
 
 
 class StageState(StrEnum):
-    """Where a task stands in its graph. The last three are ends."""
+    """A task's state in its graph. The last three are final."""
 
     WAITING = "waiting"
     READY = "ready"
@@ -22,7 +22,7 @@ class StageState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """A task that will never run: what it depends on has not ended well.
+    """A task that will never run, because a dependency failed or was dropped.
 
     Attributes:
         task: the dropped task.
@@ -35,7 +35,7 @@ class Dropped:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What an end or an addition brought about."""
+    """Tasks that became ready or were dropped when a task ended or tasks were added."""
 
     ready: tuple[Task, ...] = ()
     dropped: tuple[Dropped, ...] = ()
@@ -56,11 +56,11 @@ class StageGraph:
     """The dependencies between tasks, and which of them are met. Pure; owned by one loop.
 
     A task is ready once every task in its `depends_on` is done; if one of them failed or was dropped, it is dropped,
-    and so is all that depends on it. A task of a *tolerant* stage is ready once they have all ended, however: an
-    aggregate that takes what there is. A task is told ready once.
+    and so is everything that depends on it. A task of a *tolerant* stage is ready once they have all ended, whatever
+    their outcome: for example, an aggregate of whatever results there are. A task is reported as ready once.
 
-    Invariants (`validate`): a waiting task misses as many dependencies as have not ended; nothing depends on a task
-    that has ended, except what has ended, too, or waits for others.
+    Invariants (`validate`): a waiting task's `missing` is the number of its dependencies that have not ended; a task
+    whose dependencies have all ended does not wait.
     """
 
     def __init__(self, tolerant_stages: Iterable[str] = ()) -> None:
@@ -75,7 +75,7 @@ class StageGraph:
         return task_id in self._nodes
 
     def state(self, task_id: TaskId) -> StageState | None:
-        """Return where a task stands; None for one that is not in the graph (any more)."""
+        """Return a task's state; None if it is not, or no longer, in the graph."""
         node = self._nodes.get(task_id)
         return node.state if node is not None else None
 
@@ -85,11 +85,11 @@ class StageGraph:
         return [] if node is None else [d for d in node.task.depends_on if not self._has_ended(d)]
 
     def add(self, tasks: Iterable[Task]) -> Progress:
-        """Take tasks in, with all that they depend on; what is in the graph already is ignored. O(edges).
+        """Add tasks together with their dependencies; tasks already in the graph are ignored. O(edges).
 
         Raises:
-            InvalidInputError: if a task depends on one that is neither in the graph nor among `tasks`, or on itself
-                by some way round. Nothing is taken in then.
+            InvalidInputError: if a task depends on one that is neither in the graph nor among `tasks`, or, directly or
+                indirectly, on itself. Then no task is added.
         """
         fresh = {task.task_id: task for task in tasks if task.task_id not in self._nodes}
         ordered = self._ordered(fresh)
@@ -115,15 +115,15 @@ class StageGraph:
         return Progress(tuple(ready), tuple(dropped))
 
     def done(self, task_id: TaskId) -> Progress:
-        """Note that a task has its result; return what becomes ready."""
+        """Note that a task has its result; return the tasks that become ready."""
         return self._ended(task_id, StageState.DONE)
 
     def failed(self, task_id: TaskId) -> Progress:
-        """Note that a task failed for good; return what becomes ready all the same, and what never will."""
+        """Note that a task failed for good; return the tasks that become ready nevertheless and those dropped."""
         return self._ended(task_id, StageState.FAILED)
 
     def forget(self, task_ids: Iterable[TaskId]) -> None:
-        """Take tasks out that have ended, when nothing that is still to be added depends on them."""
+        """Remove those of the tasks that have ended; no task added later may depend on them."""
         for task_id in task_ids:
             if task_id in self._nodes and self._has_ended(task_id):
                 del self._nodes[task_id]
@@ -139,7 +139,7 @@ class StageGraph:
         return Progress(tuple(ready), tuple(dropped))
 
     def _told(self, node: _Node, cause: TaskId, ready: list[Task], dropped: list[Dropped], *, is_lost: bool) -> None:
-        """Tell what depends on a node that it has ended."""
+        """Update the tasks that depend, directly or indirectly, on a node that has ended."""
         ended = [(node, is_lost)]
         while ended:
             over, was_lost = ended.pop()
@@ -166,7 +166,7 @@ class StageGraph:
         return self._nodes[task_id].state in {StageState.DONE, StageState.FAILED, StageState.DROPPED}
 
     def _ordered(self, fresh: dict[TaskId, Task]) -> list[Task]:
-        """Return fresh tasks so that each comes after what it depends on."""
+        """Return fresh tasks in an order in which each comes after its dependencies."""
         ordered: list[Task] = []
         placed: set[TaskId] = set()
         path: dict[TaskId, None] = {}
@@ -207,12 +207,12 @@ class StageGraph:
 def _unknown(task: Task, dependency: TaskId) -> InvalidInputError:
     return InvalidInputError(
         f"task {task.task_id} depends on {dependency}, which is not known",
-        next_step="Add a task together with, or after, all that it depends on.",
+        next_step="Add a task together with, or after, all of its dependencies.",
     )
 
 
 def _circular(task: Task, dependency: TaskId) -> InvalidInputError:
     return InvalidInputError(
-        f"task {task.task_id} depends on {dependency}, which depends on it by some way round",
-        next_step="Stages form a graph without cycles: take one of the dependencies out.",
+        f"task {task.task_id} depends on {dependency}, which in turn depends on it",
+        next_step="Stages must form a graph without cycles: remove one of the dependencies.",
     )

@@ -1,4 +1,4 @@
-"""Task admission: which groups may take more of the resources, as the policy and their holdings have it."""
+"""Task admission: which groups may take more of the resources, according to the policy and their holdings."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ Choice = tuple[Shelf, Selection[Task], float]
 
 
 class TaskAdmission:
-    """Keeps every group's standing to its share, and finds the first task that the policy lets go. Pure.
+    """Tracks every group's standing, and finds the first task that the policy lets run. Pure.
 
-    A group that would exceed its share with its next task is listed among those that borrow. Where it stands is looked
-    at when its task comes up, and when it gives something back; in between it may have changed and changed back.
+    A group whose next task would exceed its share is listed among the borrowers. Its standing is updated only when its
+    task is selected and when it releases units, so changes in between may go unnoticed.
 
-    Owned by the dispatcher, with its queue and its book. Only asked while `counts`, that is, if the policy has shares.
+    Owned by the dispatcher, with its queue and its book. Used only while `counts`, that is, if the policy has shares.
     """
 
     def __init__(
         self, policy: TaskPolicy, book: LeaseBook, queue: ReadyShelves, capped: Callable[[str, int, Shelf], None]
     ) -> None:
-        """Prepare it; `capped` is told of a group that has its share: group, standing, shelf."""
+        """Prepare it; `capped` is called with group, standing and shelf of a group that has used up its share."""
         self.policy = policy
         self.holdings = Holdings(policy, book.limits)
         self.counts = policy.has_shares
@@ -39,11 +39,11 @@ class TaskAdmission:
     # What happens to a group's tasks.
 
     def withdrawn(self, task: Task) -> None:
-        """Note a task that no longer waits and did not start."""
+        """Note that a task no longer waits, without having started."""
         self.holdings.dequeued(task.group, self._queue.shelf_for(task).governed)
 
     def gave_back(self, task: Task) -> None:
-        """Note units that came back, or are lent out while their task is parked."""
+        """Note that a task's units were released, or are lent to others while it is parked."""
         group = task.group
         is_within = self.holdings.gave_back(group, self._queue.shelf_for(task).governed)
         for shelf in self._queue.shelves():
@@ -55,15 +55,15 @@ class TaskAdmission:
         self.holdings.took(task.group, task.weight, self._queue.shelf_for(task).governed, now)
 
     def limits_changed(self) -> None:
-        """Look at every group that has its share: it may be another one."""
+        """Update every group that is not within its share, since shares may have changed."""
         self.holdings.shares_changed()
         for shelf in self._queue.shelves():
             self._look_again(shelf, above=0)
 
-    # Who goes next.
+    # Selection.
 
     def first(self, shelves: list[Shelf], state: int, now: float) -> Choice | None:
-        """Return the first task of lanes in a state: of groups within their share, else of those that may borrow."""
+        """Return the first task of lanes in a state: of groups within their share, else of groups that may borrow."""
         if not self.counts:
             return self._queue.first(shelves, state)
         choice = self._verified(shelves, state)
@@ -85,7 +85,7 @@ class TaskAdmission:
         return choice or self._verified(shelves, state)
 
     def _verified(self, shelves: list[Shelf], rank: int) -> Choice | None:
-        """Return the first task of a rank; groups that turn out to stand otherwise are listed where they belong."""
+        """Return the first task of a rank; groups whose standing has changed are moved to the right lane on the way."""
         while (choice := self._queue.first(shelves, rank)) is not None:
             shelf, group = choice[0], choice[1].item.group
             before, standing = shelf.standings.get(group, WITHIN), self.holdings.standing(group, shelf.governed)
@@ -97,7 +97,7 @@ class TaskAdmission:
         return None
 
     def _lends(self, shelf: Shelf, now: float) -> bool:
-        """Return whether a group may borrow what the shelf needs: not the reserve, while it is kept."""
+        """Return whether a group may borrow what the shelf needs without touching a reserve that is kept."""
         limits, in_use = self._book.limits, self._book.in_use
         for resource, amount in shelf.governed:
             left = limits.get(resource, 0) - in_use.get(resource, 0) - amount
@@ -112,10 +112,10 @@ class TaskAdmission:
         for group in [group for group, standing in shelf.standings.items() if standing > above]:
             shelf.stand(group, self.holdings.standing(group, shelf.governed))
 
-    # What is asked.
+    # Queries.
 
     def refused(self, task: Task, now: float) -> Refused | None:
-        """Return why a task whose resources are free would get no lease now. Changes nothing that decides."""
+        """Return why a task whose resources are free would get no lease now. Affects no decision."""
         if not self.counts:
             return None
         wanted_by_peers = self._wanted_by_peers(task)
@@ -133,9 +133,9 @@ class TaskAdmission:
         return None
 
     def _wanted_by_peers(self, task: Task) -> set[str]:
-        """Return the resources that go to another group first: it is within its share, and its task could run.
+        """Return the resources that another group gets first, because it is within its share and its task could run.
 
-        Whoever is under pressure is passed over, so it is a peer of those alone that are under pressure, too.
+        Models under pressure are passed over, so their groups are peers only of groups whose model is under pressure.
         """
         self._queue.close_full()
         state = PRESSURED if self._queue.state(task.model) == PRESSURED else OPEN

@@ -1,4 +1,4 @@
-"""Where scheduling tells what happened."""
+"""Where scheduling reports its events."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ What = ParamSpec("What")
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """The way of scheduling events to their sinks; without one, none is made.
+    """Sends scheduling events to their sinks; without a trace, no event is created.
 
     Attributes:
-        emit: takes an event.
-        run_id: of the run, the first field of every event.
-        trace_of: the trace id of a task's sample, where it has one before it runs.
+        emit: receives each event.
+        run_id: the run's id, the first field of every event.
+        trace_of: returns the trace id of a task's sample if it has one before it runs, else an empty string.
     """
 
     emit: Emit
@@ -27,5 +27,5 @@ class Trace:
     trace_of: Callable[[Task], str] = lambda _: ""
 
     def tell(self, kind: Callable[Concatenate[str, What], Event], *what: What.args, **named: What.kwargs) -> None:
-        """Make an event of this run and emit it."""
+        """Create an event of this run and emit it."""
         self.emit(kind(self.run_id, *what, **named))

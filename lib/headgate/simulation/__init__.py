@@ -1,4 +1,4 @@
-"""Simulated time, scripted models and stores: whole campaigns in seconds; for users' own tests, too."""
+"""Simulated time, scripted models and stores, to run whole campaigns in seconds; also for users' own tests."""
 
 import lazy_loader
 

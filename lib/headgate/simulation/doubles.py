@@ -1,4 +1,4 @@
-"""Doubles for simulations and for users' own tests: scripted models, a store in memory, an environment that is free."""
+"""Test doubles for simulations and users' own tests: scripted models, a store in memory, a trivial environment."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from headgate.environments import BaselineKind, Continue, Environment, Environme
 from headgate.storage import History, PairHistory, RecentSample, StoredBatch
 
 Script = Callable[[Model, float], ErrorKind | None]
-"""What goes wrong for a model at a time (seconds of the clock), None for nothing."""
+"""Returns the failure of a model at a time (seconds of the clock); None for none."""
 
 
 def never_fails(_model: Model, _at: float) -> ErrorKind | None:
-    """Nothing goes wrong."""
+    """Return no failure."""
     return None
 
 
@@ -39,9 +39,9 @@ class ServiceTime:
 
 
 class ScriptedChats:
-    """Models that answer `right` or `wrong` after a service time, and fail as their script says. Seeded.
+    """Models that answer `right` or `wrong` after a service time, and fail by a script. Seeded.
 
-    `peak` is the largest number of requests that were in service at once.
+    `peak` is the highest number of requests in service at once.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class ScriptedChats:
         """Return a reply after its service time.
 
         Raises:
-            ChatError: what the script says.
+            ChatError: the script returns a failure.
         """
         self.in_service += 1
         self.peak = max(self.peak, self.in_service)
@@ -104,7 +104,7 @@ class _FreeEpisode:
 
 
 class FreeEnvironment:
-    """An environment without cost: one question, scored 1 for the answer `right`."""
+    """An environment that needs no computation: one question, scored 1 for the answer `right`."""
 
     def __init__(self, name: str, daily_rate: float = 100.0, data_length: int = 1_000) -> None:
         self.spec = EnvironmentSpec(name, "costs nothing", daily_rate, data_length, tasks_are_drawn=True)
@@ -116,7 +116,7 @@ class FreeEnvironment:
     async def baseline(
         self, kind: BaselineKind, index: int, seed: int, conversation: Sequence[Message], rng: random.Random
     ) -> str:
-        """Return `right` for the solver, anything for the others."""
+        """Return `right` for the solver, a random answer for the others."""
         return "right" if kind == "solver" else rng.choice(("right", "wrong"))
 
 
@@ -126,7 +126,7 @@ def free_environments(rates: dict[str, float], data_length: int = 1_000) -> dict
 
 
 class MemoryStore:
-    """A store that keeps samples in a list, once each, and fails while `is_down`."""
+    """A store that keeps each sample once, in a list, and fails while `is_down`."""
 
     def __init__(self) -> None:
         self.samples: list[Sample] = []
@@ -134,7 +134,7 @@ class MemoryStore:
         self._batches: dict[str, StoredBatch] = {}
 
     async def put_batch(self, batch_id: str, samples: Sequence[Sample]) -> StoredBatch:
-        """Keep the samples of a batch that is new."""
+        """Store the samples of a batch, if it is new."""
         await asyncio.sleep(0)
         if self.is_down:
             raise errors.StoreError("the store is down")
@@ -144,7 +144,7 @@ class MemoryStore:
         return self._batches[batch_id]
 
     async def history(self, now: float) -> History:
-        """Return the history that the kept samples make."""
+        """Return the history of the stored samples."""
         pairs: dict[tuple[str, str], list[Sample]] = {}
         for sample in self.samples:
             pairs.setdefault((sample.model, sample.environment), []).append(sample)
@@ -156,7 +156,7 @@ class MemoryStore:
         return [(s.model, s.environment, s.sequence, s.score) for s in kept if s.score is not None]
 
     async def to_resample(self, campaign: str) -> list[tuple[str, str, int, str]]:
-        """Return nothing: no sample of it is ever invalidated."""
+        """Return nothing, as no sample is ever invalidated here."""
         del campaign
         return []
 
@@ -166,13 +166,13 @@ class MemoryStore:
         return []
 
     async def recent(self, campaign: str, since: float, most: int) -> list[RecentSample]:
-        """Return the newest samples of a campaign that ended since then, at most so many, by their end."""
+        """Return up to `most` of the newest samples of a campaign that ended since then, ordered by their end."""
         kept = [s for s in self.samples if s.campaign == campaign and s.finished_at >= since]
         rows = [RecentSample(s.model, s.environment, s.index, s.score, s.finished_at, s.served_by) for s in kept]
         return sorted(rows, key=lambda row: row.finished_at)[-most:]
 
     async def spent(self, since: float) -> list[tuple[str, str, float, int, int, int, int | None]]:
-        """Return what each kept sample that ended since then took."""
+        """Return the usage of each stored sample that ended since then."""
         return [
             (s.task_id, s.model, s.finished_at, s.prompt_tokens, s.completion_tokens, s.attempts, s.cost_micro)
             for s in self.samples

@@ -10,11 +10,11 @@ from typing import Any, Final, TypeVar
 T = TypeVar("T")
 
 EPOCH: Final = 1_767_225_600.0
-"""Wall time at which simulations begin: 2026-01-01 00:00 UTC, so that dates in results are the same in every run."""
+"""Wall time at which simulations begin: 2026-01-01 00:00 UTC, so that dates in results are the same on every run."""
 
 
 class _JumpingSelector(selectors.DefaultSelector):
-    """Never waits: where a real selector would sleep until the next timer, virtual time moves there."""
+    """Never waits: where a real selector would sleep until the next timer, it moves virtual time there."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -25,7 +25,7 @@ class _JumpingSelector(selectors.DefaultSelector):
         if ready:
             return ready
         if timeout is None:
-            raise RuntimeError("the simulation waits for something that no timer will bring about")
+            raise RuntimeError("the simulation is deadlocked: it waits for something that no timer will trigger")
         self.now += max(timeout, 0.0)
         return ready
 
@@ -38,7 +38,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         super().__init__(self._jumping)
 
     def time(self) -> float:
-        """Return virtual seconds since the loop was made."""
+        """Return virtual seconds since the loop was created."""
         return self._jumping.now
 
 
@@ -54,7 +54,7 @@ class LoopClock:
         return asyncio.get_running_loop().time()
 
     def wall(self) -> float:
-        """Return the epoch plus the loop's time, plus any step that was made."""
+        """Return the epoch plus the loop's time, plus all steps of the wall clock."""
         return self._epoch + asyncio.get_running_loop().time() + self._wall_step
 
     async def sleep(self, seconds: float) -> None:

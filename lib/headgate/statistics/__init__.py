@@ -1,4 +1,4 @@
-"""Statistics of evaluations: pure functions on arrays that know that a task sampled twice is one task."""
+"""Statistics of evaluations: pure functions on arrays that treat repeated samples of a task as one task."""
 
 import lazy_loader
 

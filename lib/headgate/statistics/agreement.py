@@ -23,12 +23,12 @@ class Agreement:
     """How far judgements agree.
 
     Attributes:
-        answers: those with two judgements and more; others say nothing.
-        judgements: of these answers.
-        alpha: 1 when all judgements of an answer are equal, 0 when they differ as much as those of different answers,
-            negative when they differ more; None where all judgements are equal or there is one answer, so that
-            nothing could have been told apart.
-        low: 95 % interval of alpha; None likewise.
+        answers: number of answers with at least two judgements; others carry no information.
+        judgements: number of judgements of these answers.
+        alpha: 1 if all judgements of an answer are equal, 0 if they differ as much as those of different answers,
+            negative if they differ more; None if all judgements are equal or there is only one answer, so that
+            disagreement has no scale.
+        low: lower limit of the 95 % interval of alpha, `high` the upper; None likewise.
         spread: mean distance between two judgements of one answer.
     """
 
@@ -41,17 +41,17 @@ class Agreement:
 
 
 def krippendorff(judgements: Sequence[Sequence[float]]) -> Agreement | None:
-    """Return the agreement of repeated judgements, a sequence per answer; None without an answer judged twice.
+    """Return the agreement of repeated judgements, a sequence per answer; None if no answer was judged twice.
 
-    Alpha is Krippendorff's (2018) with the interval metric: 1 less the squared difference of two judgements of one
-    answer, by that of any two judgements. Answers may have any number of judgements, and nobody needs to have judged
-    all of them. The interval is that of a bootstrap of whole answers, the same at every call.
+    Alpha is Krippendorff's (2018) with the interval metric: 1 minus the mean squared difference of two judgements of
+    one answer, divided by that of any two judgements. Answers may have any number of judgements, and no judge needs to
+    have judged all of them. The interval is from a bootstrap of whole answers, with a fixed seed.
     """
     units = [np.asarray(values, dtype=np.float64) for values in judgements if len(values) >= _MIN_ANSWERS]
     if not units:
         return None
     counts = np.asarray([unit.size for unit in units], dtype=np.float64)
-    # Around their common mean, so that squares of small differences are not lost in those of the values.
+    # Centred on the common mean, so that small differences are not lost to rounding in the squares of the values.
     middle = float(np.concatenate(units).mean())
     sums = np.asarray([(unit - middle).sum() for unit in units])
     squares = np.asarray([((unit - middle) ** 2).sum() for unit in units])
@@ -70,7 +70,7 @@ def krippendorff(judgements: Sequence[Sequence[float]]) -> Agreement | None:
 
 
 def _alpha(totals: Floats) -> Floats:
-    """Return alpha of each row of totals: judgements, their sum, their squares, disagreement within answers."""
+    """Return alpha for each row of totals: judgements, their sum, sum of squares, disagreement within answers."""
     n, total, squares, within = totals.T
     expected = 2 * (n * squares - total**2) / (n - 1)
     alpha: Floats = np.full(n.size, np.nan)
@@ -79,7 +79,7 @@ def _alpha(totals: Floats) -> Floats:
 
 
 def _interval(columns: Floats) -> tuple[float, float]:
-    """Return the percentiles of alpha over resamples of the answers; those without any spread are left out."""
+    """Return the percentiles of alpha over resamples of the answers; resamples without any spread are left out."""
     rng = np.random.default_rng(_SEED)
     answers = len(columns)
     at_once = max(1, _CELLS_AT_ONCE // answers)
@@ -93,6 +93,6 @@ def _interval(columns: Floats) -> tuple[float, float]:
 
 
 def _mean_distance(unit: Floats) -> float:
-    """Return the mean distance between two values, from their order."""
+    """Return the mean distance between two values, computed from their sorted order."""
     weights = 2 * np.arange(unit.size) - unit.size + 1
     return float(2 * (weights * np.sort(unit)).sum() / (unit.size * (unit.size - 1)))

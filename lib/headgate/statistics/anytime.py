@@ -1,4 +1,4 @@
-"""An interval that may be looked at after every sample: a confidence sequence for the mean of scores in [0, 1]."""
+"""An interval that is valid after every sample: a confidence sequence for the mean of scores in [0, 1]."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _CELLS: Final = 1_000
 
 _MEANS: Final = np.linspace(0.0, 1.0, _CELLS + 1)
 _CAP: Final = 0.5
-"""Share of its capital that a bet risks at most (c in the paper, which recommends 1/2 or 3/4)."""
+"""Largest share of its capital that a bet risks (c in the paper, which recommends 1/2 or 3/4)."""
 
 with np.errstate(divide="ignore"):
     _MOST_ABOVE: Final = _CAP / _MEANS
@@ -21,13 +21,13 @@ with np.errstate(divide="ignore"):
 
 
 class ConfidenceSequence:
-    """Holds the true mean at all times at once with a probability of 95 %: peeking, and stopping by it, is allowed.
+    """An interval that contains the true mean at all times simultaneously with probability 95 %: peeking is allowed.
 
     The hedged capital process of Waudby-Smith and Ramdas (2024, "Estimating means of bounded random variables by
-    betting", theorem 3 and equation 26): for each candidate of the mean somebody bets that the next score is above or
-    below it, and a candidate is out for good once the capital of its bettor has grown 20-fold. It assumes nothing but
-    that scores lie in [0, 1] and that each has the same mean whatever came before, so they have to be added in an
-    order that does not depend on them. Pure; owned by who samples.
+    betting", theorem 3 and equation 26): for each candidate mean a bettor bets that the next score is above or below
+    it, and the candidate is ruled out for good once the bettor's capital has grown 20-fold. It assumes only that scores
+    lie in [0, 1] and that each has the same mean whatever came before, so they must be added in an order that does not
+    depend on them. Stopping by it is allowed, too. Pure; owned by the sampler.
     """
 
     __slots__ = ("_above", "_below", "_high", "_low", "_square_sum", "_sum", "count")
@@ -53,18 +53,18 @@ class ConfidenceSequence:
 
     @property
     def half_width(self) -> float:
-        """Half of the distance between the limits; it never grows."""
+        """Half the distance between the limits; it never grows."""
         return (self._high - self._low) / (2 * _CELLS)
 
     def add(self, score: float) -> None:
-        """Take the next score.
+        """Add the next score.
 
         Raises:
-            ValueError: unless it lies in [0, 1].
+            ValueError: it is not in [0, 1].
         """
         if not 0.0 <= score <= 1.0:
             raise ValueError(f"a score must be in [0, 1] (got {score})")
-        bet, left = self._bet(), slice(self._low, self._high + 1)  # who is out stays out
+        bet, left = self._bet(), slice(self._low, self._high + 1)  # ruled-out candidates stay out
         apart = score - _MEANS[left]
         self._above[left] += np.log1p(np.minimum(bet, _MOST_ABOVE[left]) * apart)
         self._below[left] += np.log1p(-np.minimum(bet, _MOST_BELOW[left]) * apart)
@@ -75,7 +75,7 @@ class ConfidenceSequence:
             self._low, self._high = max(self._low, int(stay[0]) - 1), min(self._high, int(stay[-1]) + 1)
 
     def _bet(self) -> float:
-        """Return what is bet on the next score, from the spread of those before it."""
+        """Return the bet on the next score, based on the spread of the earlier ones."""
         number = self.count + 1
         variance = self._square_sum / number
         return math.sqrt(2 * math.log(2 / _LEVEL) / (variance * number * math.log(number + 1)))

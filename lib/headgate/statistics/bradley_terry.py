@@ -1,4 +1,4 @@
-"""Strengths from comparisons of two at a time: the model of Bradley and Terry, with intervals by task."""
+"""Strengths from pairwise comparisons: the Bradley-Terry model, with intervals clustered by task."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ ELO_PER_UNIT: Final = 400 / math.log(10)
 """Elo's scale: 400 points are odds of 10 to 1."""
 
 _PRIOR_SD: Final = 800 / ELO_PER_UNIT
-"""A priori two thirds of all strengths lie within 800 points of the mean: weak, and nobody's rating is infinite."""
+"""A priori two thirds of all strengths lie within 800 points of the mean: a weak prior that keeps ratings finite."""
 
 _MIN_TASKS: Final = 2
 _STRETCHED: Final = 1.5
-"""Strengths further apart than this, odds of 4.5 to 1, are where the normal distribution of an estimate gives way."""
+"""For strengths further apart than this, odds of 4.5 to 1, the normal approximation of an estimate breaks down."""
 
 _STEPS: Final = 100
 _DONE: Final = 1e-10
@@ -34,14 +34,14 @@ _LEVEL: Final = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Strengths:
-    """What comparisons say about models 0 to n - 1.
+    """Estimated strengths of models 0 to n - 1.
 
     Attributes:
-        rating: on Elo's scale, of each model.
-        low: 95 % interval of the rating as the distance from the mean of the models it is connected with.
-        p_values: adjusted by Holm over every two connected models; 1 where two are not connected.
-        component: number of the group of models that comparisons connect; ratings of two groups cannot be compared.
-        tasks: different tasks that the comparisons are of.
+        rating: rating of each model on Elo's scale.
+        low: lower limit of the 95 % interval of each rating, relative to its component's mean; `high` is the upper.
+        p_values: p-value of each pair, Holm-adjusted over all connected pairs; 1 for pairs that are not connected.
+        component: number of each model's group, connected by comparisons; ratings of two groups cannot be compared.
+        tasks: number of distinct tasks among the comparisons.
     """
 
     rating: Floats
@@ -52,37 +52,37 @@ class Strengths:
     tasks: int
 
     def told_apart(self) -> set[tuple[int, int]]:
-        """Return every two models, the lower number first, that differ by more than chance explains."""
+        """Return the pairs of models, lower number first, that differ significantly."""
         first, second = np.nonzero(np.triu(self.p_values <= _LEVEL, 1))
         return {(int(one), int(other)) for one, other in zip(first, second, strict=True)}
 
     def ranks(self) -> list[int]:
-        """Return 1 for each model, and one more for each model of its group that is better."""
+        """Return each model's rank: 1 plus the number of models of its group that are significantly better."""
         better = (self.p_values <= _LEVEL) & (self.rating[None, :] > self.rating[:, None])
         return [1 + int(count) for count in better.sum(axis=1)]
 
 
 def bradley_terry(first: ArrayLike, second: ArrayLike, score: ArrayLike, tasks: ArrayLike, models: int) -> Strengths:
-    """Return the strengths that comparisons give, in any order of them.
+    """Return the strengths estimated from comparisons, whose order does not matter.
 
-    The chance that one model beats another is 1 / (1 + exp(strength of the other - its own)) (Bradley and Terry 1952);
-    a tie is half a win for each. The fit is the most likely one under a normal prior of 800 Elo points, which keeps
-    models that never lost finite and says nothing about those that did both.
+    The probability that one model beats another is 1 / (1 + exp(strength of the other - its own)) (Bradley and Terry
+    1952); a tie is half a win for each. The fit maximizes the posterior under a normal prior of 800 Elo points, which
+    keeps the strength of models that never lost finite and hardly affects the others.
 
     Comparisons of one task are not independent: they share the task, and answers. So the covariance is the sandwich
-    estimate clustered by task, with G / (G - 1) for G tasks and Student's t with G - 1 degrees of freedom. No
-    difference has less variance than independent wins and losses would leave it: the sandwich alone would call a
-    model that won everything certain, and so it would two that always tied because the judge told nothing apart.
+    estimate clustered by task, with G / (G - 1) for G tasks and Student's t with G - 1 degrees of freedom. The variance
+    of a difference is at least that of independent wins and losses: the sandwich alone would be certain about a model
+    that won everything, and about two that always tied because the judge could not tell them apart.
 
     Args:
-        first: numbers of the models on one side.
-        second: likewise on the other.
-        score: of the first, in [0, 1]: 1 won, 0.5 a tie, 0 lost.
-        tasks: of each comparison, which task it is of.
-        models: how many there are; those without a comparison are components of their own.
+        first: for each comparison, the number of one model.
+        second: the number of the other model.
+        score: score of the first model, in [0, 1]: 1 for a win, 0.5 for a tie, 0 for a loss.
+        tasks: for each comparison, its task.
+        models: number of models; those without a comparison are components of their own.
 
     Raises:
-        ValueError: if a model is compared with itself, or a score lies outside of [0, 1].
+        ValueError: a model is compared with itself, or a score is outside [0, 1].
     """
     one, other = np.asarray(first, dtype=np.int64), np.asarray(second, dtype=np.int64)
     won = np.asarray(score, dtype=np.float64)
@@ -103,12 +103,12 @@ def bradley_terry(first: ArrayLike, second: ArrayLike, score: ArrayLike, tasks: 
 
 
 def win_chance(rating: float, other: float) -> float:
-    """Return the chance that a model of one rating beats one of another."""
+    """Return the probability that a model of one rating beats one of another."""
     return 1 / (1 + 10 ** ((other - rating) / 400))
 
 
 def _wins(one: NDArray[np.int64], other: NDArray[np.int64], won: Floats, models: int) -> Floats:
-    """Return how often each model, a row, won against each other one, a column."""
+    """Return how often each model (row) won against each other model (column)."""
     wins: Floats = np.zeros((models, models))
     np.add.at(wins, (one, other), won)
     np.add.at(wins, (other, one), 1 - won)
@@ -121,12 +121,12 @@ def _loss(wins: Floats, strength: Floats) -> float:
 
 
 def _fitted(wins: Floats, equal: tuple[int, int] | None = None, start: Floats | None = None) -> Floats:
-    """Return the strengths of the highest posterior density, by Newton's method with steps that never lose.
+    """Return the strengths of the highest posterior density, by Newton's method with backtracking steps.
 
     Args:
         wins: see `_wins`.
-        equal: two models that are to be equally strong.
-        start: strengths to begin with.
+        equal: two models constrained to equal strength.
+        start: initial strengths.
     """
     models = wins.shape[0]
     fold = np.eye(models)
@@ -165,7 +165,7 @@ def _covariances(
     groups: int,
     strength: Floats,
 ) -> tuple[Floats, Floats]:
-    """Return the covariance that independent comparisons would leave, and the one clustered by task."""
+    """Return the covariance for independent comparisons, and the one clustered by task."""
     models = strength.size
     games = np.zeros((models, models))
     np.add.at(games, (one, other), 1.0)
@@ -199,7 +199,7 @@ def _components(one: NDArray[np.int64], other: NDArray[np.int64], models: int) -
 
 
 def _contrasts(component: NDArray[np.int64]) -> Floats:
-    """Return, a row per model, its distance from the mean of its component as weights of the strengths."""
+    """Return, as a row of weights per model, its deviation from the mean strength of its component."""
     is_same = component[:, None] == component[None, :]
     return np.asarray(np.eye(component.size) - is_same / is_same.sum(axis=1, keepdims=True), dtype=np.float64)
 
@@ -216,11 +216,11 @@ def _p_values(
     component: NDArray[np.int64],
     groups: int,
 ) -> Floats:
-    """Return Holm's p-value of every two connected models.
+    """Return the Holm-adjusted p-values of all connected pairs of models.
 
-    A model that wins everything has an uncertain strength, by which a ratio of difference and error would not tell it
-    apart (Hauck and Donner 1977). There the likelihood ratio is taken, scaled by how much more than independent
-    comparisons the clustered ones scatter (Rao and Scott 1984).
+    The strength of a model that wins everything is so uncertain that the ratio of difference to error would not tell it
+    apart (Hauck and Donner 1977). For such pairs the likelihood ratio is used, scaled by how much more the clustered
+    comparisons vary than independent ones (Rao and Scott 1984).
     """
     models = strength.size
     adjusted: Floats = np.ones((models, models))
@@ -245,7 +245,7 @@ def _p_values(
 def holm(p_values: Sequence[float]) -> list[float]:
     """Return Holm's (1979) adjusted p-values, in the given order.
 
-    Calling every comparison real whose adjusted value is at most a makes a false one with probability a at most,
+    Rejecting every comparison whose adjusted value is at most a makes any false rejection with probability at most a,
     however the comparisons depend on each other.
     """
     adjusted = [1.0] * len(p_values)
@@ -257,9 +257,9 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def indistinct_groups(count: int, told_apart: Collection[tuple[int, int]]) -> list[tuple[int, ...]]:
-    """Return the largest groups in which no two of 0 to `count` - 1 were told apart, ordered by their members.
+    """Return the maximal groups of 0 to `count` - 1 in which no two were told apart, ordered by their members.
 
-    Two that share no group were told apart (the compact letter display of Piepho 2004, by insertion and absorption).
+    Two that share no group were told apart (compact letter display, Piepho 2004, by insertion and absorption).
     """
     groups = [(1 << count) - 1] if count else []
     for first, second in sorted(told_apart):

@@ -1,10 +1,10 @@
-"""Whether a model scores worse than it did: a test that may be looked at after every sample, for ever.
+"""Whether a model has begun to score worse: a test that is valid after every sample, for ever.
 
-Each sample is held against what was to be expected of it: the model's mean in the environment, drawn towards what the
-model made of the same task before, as far as that has told anything so far. On the difference somebody bets that it
-falls short (Waudby-Smith and Ramdas 2024). A capital that grows by bets on a steady model is luck; started anew at
-every sample and summed, it is an e-detector (Shin, Ramdas and Rinaldo 2024): where the expectation is right, false
-alarms come no more often than once in `threshold` of the time that was staked.
+Each sample is compared with its expected score: the model's mean in the environment, shrunk towards the model's earlier
+scores on the same task as far as these have been informative. A bettor bets that the sample falls short of it
+(Waudby-Smith and Ramdas 2024). On a steady model its capital can grow only by luck; restarted at every sample and
+summed, it is an e-detector (Shin, Ramdas and Rinaldo 2024): if the expectation is right, false alarms come no more
+often than once per `threshold` of staked time.
 """
 
 from __future__ import annotations
@@ -18,43 +18,43 @@ from typing import Final
 from headgate.core.events import ScoreDropped
 
 FALSE_ALARMS_PER_YEAR: Final = 0.05
-"""Of one steady model, over all of its environments."""
+"""Expected false alarms for one steady model, over all of its environments."""
 
 DROPS: Final = (0.1, 0.2, 0.4, 0.8)
-"""Shares of the score that are bet to be gone. Any one in between is found nearly as fast as by its own bet."""
+"""Relative drops of the score that are bet on. Any drop in between is found nearly as fast as with a bet of its own."""
 
 PULLS: Final = (0.05, 0.3, 2.0, 12.0)
-"""How many samples the mean weighs against a task's own: what serves best is learnt. The mean alone is the fifth."""
+"""Weights of the mean against a task's own samples, in samples; their mixture is learnt. A fifth is the mean alone."""
 
 FEWEST: Final = 100
-"""Samples of a pair before anything is bet on it."""
+"""Samples of a pair before any bet on it."""
 
 FEWEST_ALIKE: Final = 30
-"""Samples with about the same expectation before anything is bet on one more of them."""
+"""Samples with about the same expectation before any bet on another one of them."""
 
 EDGES: Final = (0.03, 0.1, 0.25, 0.5, 0.75, 0.9, 0.97)
-"""Between expectations that are about the same; how far they are off on average is learnt, and taken off."""
+"""Boundaries between groups of similar expectations; the mean error of each group is learnt, and corrected for."""
 
 LEAST: Final = 0.02
-"""Nobody is expected to fail, or not to fail, more surely than this."""
+"""Expectations stay at least this far from 0 and 1, until corrections show otherwise."""
 
 MEMORY: Final = 4_000.0
-"""Samples of a pair that the mean and the corrections remember."""
+"""How many samples of a pair the mean and the corrections remember."""
 
 TASK_MEMORY: Final = 32.0
-"""Samples that is remembered of a task."""
+"""How many samples of a task are remembered."""
 
 MOST_TASKS: Final = 4_096
-"""Of an environment; those of a longer list come back too rarely to be told apart."""
+"""Most tasks of an environment that are tracked; those of a longer list repeat too rarely to be told apart."""
 
 CAUTION: Final = 0.3
-"""Standard errors of a correction that the expectation is lowered by."""
+"""The expectation is lowered by this many standard errors of its correction."""
 
 PRIOR: Final = 20.0
-"""Samples that a correction of none weighs."""
+"""Weight of the prior that no correction is needed, in samples."""
 
 _FLOOR: Final = 1e-5
-"""No way to expect is ruled out for good."""
+"""Smallest weight of an expectation, so that none is ruled out for good."""
 
 _LONGEST_STAKE_DAYS: Final = 1.0
 _D0, _D1, _D2, _D3 = DROPS
@@ -64,30 +64,30 @@ _DAY_S: Final = 86_400.0
 
 
 class ScoreChange:
-    """Tells when one model begins to score worse, in one environment or in all; then it starts anew from there.
+    """Detects when one model begins to score worse, in one environment or in all; then it restarts from there.
 
-    Feed it the model's scored samples in the order of time. The alarms are those of an average of e-detectors, half of
-    it for all environments together and half shared by each alone, so that the bound is the model's. Pure; a sample
-    costs some microseconds, and a task that was seen 8 bytes.
+    Feed it the model's scored samples in order of time. Alarms come from an average of e-detectors, half of the weight
+    on all environments together and half shared among the single ones, so that the bound applies to the model. Pure;
+    a sample costs some microseconds, and each task seen takes 8 bytes.
     """
 
     __slots__ = ("_all", "_environments", "_levels", "_model", "_sum", "threshold")
 
     def __init__(self, environments: int, model: str = "") -> None:
-        """Begin without knowing anything of a model that is sampled in so many environments, at least 1."""
+        """Begin without data on a model that is sampled in this number of environments, at least 1."""
         self._model = model
         self.threshold = 365.0 / FALSE_ALARMS_PER_YEAR
-        """Days; the evidence at which an alarm is raised."""
+        """Evidence at which an alarm is raised, in days."""
         self._environments = max(1, environments)
         self._levels: dict[str, _Level] = {}
         self._all = _Evidence()
         self._sum = 0.0
 
     def add(self, environment: str, index: int, score: float, at: float) -> ScoreDropped | None:
-        """Take the next sample, of task `index`, that ended `at` (seconds since the epoch); return a drop it shows.
+        """Add the next sample, of task `index`, that ended `at` (seconds since the epoch); return a drop if detected.
 
-        Its `before` is the mean that was to be expected of the `samples` since the drop most likely began, and `after`
-        their mean. They were chosen because they are low, so that the interval overstates small drops.
+        The drop's `before` is the expected mean of the `samples` since it most likely began, and `after` their actual
+        mean. These samples were selected for being low, so the interval overstates small drops.
         """
         level = self._levels.get(environment)
         if level is None:
@@ -108,12 +108,12 @@ class ScoreChange:
 
     @property
     def evidence(self) -> float:
-        """What speaks for a drop now, in days: on average no more than have passed while there was none."""
+        """The evidence for a drop now, in days; without a drop its mean is at most the days that have passed."""
         share = 1.0 / (self._environments * len(DROPS))
         return self._sum * share if self._environments == 1 else (self._sum * share + self._all.total / len(DROPS)) / 2
 
     def validate(self) -> None:
-        """Assert that evidence is none or positive, and that what is expected is a chance."""
+        """Assert that evidence adds up and is below the threshold, and the invariants of each environment."""
         assert self.evidence < self.threshold
         assert math.isclose(self._sum, sum(one.evidence.total for one in self._levels.values()), abs_tol=1e-6)
         for level in self._levels.values():
@@ -133,7 +133,7 @@ class ScoreChange:
 
 @dataclass(slots=True)
 class _Evidence:
-    """The capital of bettors on drops of different size, and the stretch of samples that speaks most for one."""
+    """The capital of bettors on drops of different sizes, and the run of samples that supports a drop most."""
 
     bettors: tuple[float, float, float, float] = (0.0, 0.0, 0.0, 0.0)
     total: float = 0.0
@@ -148,7 +148,7 @@ class _Evidence:
     def add(self, bet: float, expected: float, score: float, at: float) -> None:
         days = 0.0 if self.last is None else min(max(0.0, at - self.last) / _DAY_S, _LONGEST_STAKE_DAYS)
         self.last = at
-        # Written out: four bets and three ways to expect are made for every sample, and a loop costs twice as much.
+        # Unrolled: this runs for every sample, and a loop takes twice as long.
         first, second, third, fourth = self.bettors
         self.bettors = first, second, third, fourth = (
             (1.0 + _D0 * bet) * (first + days),
@@ -173,7 +173,7 @@ class _Evidence:
         count = max(1, self.count)
         before, after = self.expected / count, self.scored / count
         apart = after - before
-        # One more sample that is half a point off: a few that are all alike do not prove that there is no spread.
+        # As if one more sample were off by 0.5: a few equal samples do not prove that there is no spread.
         variance = (max(0.0, self.squares - count * apart**2) + 0.25) / count
         half = 1.96 * math.sqrt(variance / count)
         low, high = max(-1.0, apart - half), min(1.0, apart + half)
@@ -181,13 +181,13 @@ class _Evidence:
 
 
 def _chance(share: float) -> float:
-    """Return a share as something that may happen, and may not."""
+    """Return a share limited to [LEAST, 1 - LEAST]."""
     return LEAST if share < LEAST else min(share, _MOST)
 
 
 @dataclass(slots=True)
 class _Level:
-    """What is expected of a model in one environment, and what speaks against it."""
+    """The expected scores of a model in one environment, and the evidence that it falls short of them."""
 
     _count: float = 2.0
     _sum: float = 1.0
@@ -207,7 +207,7 @@ class _Level:
         return self._sum / self._count
 
     def expected(self, index: int) -> float:
-        """Return what is expected of a sample of a task, rather too little; `learn` then says what it was."""
+        """Return a cautious (low) expectation of a task's next sample; `learn` must then be called with its score."""
         mean, tasks, place = self.mean, self._tasks, 2 * index
         count, total = (tasks[place], tasks[place + 1]) if place < len(tasks) else (0.0, 0.0)
         self._index = index
@@ -228,21 +228,22 @@ class _Level:
         self._expected = found
         self._group = group = bisect(EDGES, found)
         self._alike = alike = self._counts[group]
-        found = _chance(found + self._corrections[group] / (alike + PRIOR))
-        return max(found - CAUTION * math.sqrt(found * (1.0 - found) / (alike + PRIOR)), LEAST)
+        # Nothing is bet on a model that always fails: `LEAST` is no floor of what it is expected to make.
+        found = min(max(found + self._corrections[group] / (alike + PRIOR), 0.0), _MOST)
+        return max(found - CAUTION * math.sqrt(found * (1.0 - found) / (alike + PRIOR)), 0.0)
 
     def may_bet(self) -> bool:
-        """Return whether enough is known of samples of which the same is expected."""
+        """Return whether there are enough samples, of the pair and with a similar expectation, to bet."""
         return self._alike >= FEWEST_ALIKE and self._count >= FEWEST + 2
 
     def learn(self, score: float) -> None:
-        """Take in what came of the sample that was asked for last."""
+        """Learn from the score of the sample for which `expected` was last called."""
         v, w, x, y, z = self._ways
         if score == 0.0:
             v, w, x, y, z = 1.0 - v, 1.0 - w, 1.0 - x, 1.0 - y, 1.0 - z
         elif score != 1.0:
             v, w, x, y, z = (way**score * (1.0 - way) ** (1.0 - score) for way in self._ways)
-        if v != z or w != z or x != z or y != z:  # else every way expected the same, and nothing is learnt of them
+        if v != z or w != z or x != z or y != z:  # else all expectations were equal, and their weights stay
             a, b, c, d, e = self._weights
             a, b, c, d, e = a * v, b * w, c * x, d * y, e * z
             whole = a + b + c + d + e

@@ -1,4 +1,4 @@
-"""The mean of scores whose tasks repeat, with an interval that counts tasks and not samples."""
+"""The mean of scores whose tasks repeat, with an interval by tasks rather than samples."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ from typing import Final, Literal
 from headgate.core.errors import InvalidInputError
 
 _T_975: Final = (12.7062, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2.3060, 2.2622, 2.2281)
-"""The 97.5 % points of Student's t with 1 to 10 degrees of freedom; the series below is good to 1e-4 above that."""
+"""The 97.5 % points of Student's t with 1 to 10 degrees of freedom; beyond that the series below is exact to 1e-4."""
 
 
 NO_SPREAD: Final = 1e-12
-"""A variance of scores in [0, 1] below this is rounding.
+"""A variance of scores in [0, 1] below this is only rounding error.
 
-Scores that are all equal say nothing of how far others lie apart, and Student's interval would have no width: theirs is
-Wilson's, which takes the largest spread that they can have.
+Equal scores say nothing about the spread of others, and Student's interval would have no width: they get Wilson's
+interval, which assumes the largest possible spread.
 """
 
 
 def wilson_limits(count: float, share: float) -> tuple[float, float]:
     """Return the limits of a share of `count` > 0 scores that are each 0 or 1.
 
-    Wilson's interval (1927) is honest near 0 and 1, where the textbook one has no width.
+    Wilson's interval (1927) keeps its coverage near 0 and 1, where the textbook one has no width.
     """
     square = _Z**2 / count
     centre = (share + square / 2) / (1 + square)
     half = _Z / (1 + square) * math.sqrt(share * (1 - share) / count + square / (4 * count))
-    # At the ends the limits are 0 and 1 exactly; rounding would leave the mean outside of its own interval.
+    # At the ends the limits are exactly 0 and 1; rounding could put the mean outside its own interval.
     low = 0.0 if share == 0 else max(0.0, centre - half)
     high = 1.0 if share == 1 else min(1.0, centre + half)
     return low, high
 
 
 def student_limits(count: int, mean: float, variance: float) -> tuple[float, float]:
-    """Return the limits of a mean of `count` >= 2 scores in [0, 1] with this sample variance, above `NO_SPREAD`."""
+    """Return the limits of the mean of `count` >= 2 scores in [0, 1] with a sample variance above `NO_SPREAD`."""
     half = t_975(count - 1) * math.sqrt(max(0.0, variance) / count)
     return max(0.0, mean - half), min(1.0, mean + half)
 
@@ -68,14 +68,14 @@ _LEVEL: Final = 0.05
 
 
 def two_sided_p(t: float, degrees: float) -> float:
-    """Return the probability that a t of `degrees` > 0 degrees of freedom is at least as far from 0 as `t`."""
+    """Return the two-sided p-value of `t` under Student's t with `degrees` > 0 degrees of freedom."""
     if math.isinf(t):
         return 0.0
     return _beta_share(degrees / (degrees + t * t), degrees / 2, 0.5)
 
 
 def t_point(degrees: float) -> float:
-    """Return the 97.5 % point of Student's t with `degrees` >= 1; fractions below a hundredth are rounded down."""
+    """Return the 97.5 % point of Student's t with `degrees` >= 1, which are rounded down to hundredths."""
     return _t_point(math.floor(100 * degrees + 1e-6))
 
 
@@ -83,7 +83,7 @@ def t_point(degrees: float) -> float:
 def _t_point(hundredths: int) -> float:
     degrees = hundredths / 100
     scale = math.exp(math.lgamma((degrees + 1) / 2) - math.lgamma(degrees / 2)) / math.sqrt(degrees * math.pi)
-    point = t_975(math.ceil(degrees))  # not above the point sought: from there Newton's steps never pass it
+    point = t_975(math.ceil(degrees))  # not above the solution, so that Newton's steps never pass it
     while True:
         density: float = scale * (1 + point * point / degrees) ** (-(degrees + 1) / 2)
         step = (two_sided_p(point, degrees) - _LEVEL) / (2 * density)
@@ -96,7 +96,7 @@ def _beta_share(x: float, a: float, b: float) -> float:
     """Return the regularized incomplete beta function, by Lentz's continued fraction (DLMF 8.17.22)."""
     if x <= 0 or x >= 1:
         return min(1.0, max(0.0, x))
-    if x > (a + 1) / (a + b + 2):  # where the fraction converges slowly; the other side converges fast
+    if x > (a + 1) / (a + b + 2):  # the fraction converges slowly here, but fast on the other side
         return 1 - _beta_share(1 - x, b, a)
     front = math.exp(
         math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x)
@@ -133,16 +133,16 @@ class MeanEstimate:
     """A mean of scores in [0, 1] with its 95 % interval.
 
     Attributes:
-        samples: scores that it is the mean of.
-        tasks: different tasks among them.
-        mean: of all samples, each counting the same.
-        low: in [0, 1], at most the mean.
-        high: in [0, 1], at least the mean.
-        method: `wilson` and `t` where every task has one sample; `clustered wilson` and `clustered t` where tasks
-            repeat; `none` for a single task, which says nothing about the spread between tasks (then [0, 1]);
-            `combined` for a mean of means.
-        design_effect: clustered variance of the mean by that of as many independent samples; 1 where no task repeats
-            or nothing is known of it.
+        samples: number of scores.
+        tasks: number of distinct tasks among them.
+        mean: mean of all samples, equally weighted.
+        low: lower limit, in [0, 1], at most the mean.
+        high: upper limit, in [0, 1], at least the mean.
+        method: `wilson` and `t` if every task has one sample; `clustered wilson` and `clustered t` if tasks repeat;
+            `none` for a single task, which says nothing about the spread between tasks (then [0, 1]); `combined` for a
+            mean of means.
+        design_effect: clustered variance of the mean divided by that of as many independent samples; 1 if no task
+            repeats or it is unknown.
     """
 
     samples: int
@@ -155,20 +155,20 @@ class MeanEstimate:
 
 
 def clustered_mean(scores: Iterable[float], tasks: Iterable[Hashable]) -> MeanEstimate | None:
-    """Return the mean of scores with an interval by task; None when there are none.
+    """Return the mean of scores with an interval by task; None if there are no scores.
 
     The variance of the mean is the cluster-robust one with the small-sample correction of Bell and McCaffrey (2002),
     which for a mean has a closed form: with n samples, m_g of them of task g, h_g = m_g / n, and r_g the sum of task
     g's deviations from the mean, V = sum(r_g^2 / (1 - h_g)) / n^2. Without the correction it is the clustered standard
-    error of Miller (2024, "Adding error bars to evals"). The degrees of freedom are Satterthwaite's: those of tasks
-    less one where every task has as many samples.
+    error of Miller (2024, "Adding error bars to evals"). The degrees of freedom are Satterthwaite's: the number of
+    tasks minus one if all tasks have equally many samples.
 
-    Where every task has one sample it is the interval of `headgate summary`, exactly: Wilson's or Student's. Samples
-    of one task do not repel each other, so the interval is never narrower than the one that takes them as independent.
+    If every task has one sample it is exactly the interval of `headgate summary`: Wilson's or Student's. Samples of one
+    task are not negatively correlated, so the interval is never narrower than the one for independent samples.
 
     Args:
-        scores: in [0, 1].
-        tasks: of each score, which task it is of.
+        scores: scores in [0, 1].
+        tasks: for each score, its task.
     """
     by_task = defaultdict[Hashable, list[float]](list)
     for score, task in zip(scores, tasks, strict=True):
@@ -190,16 +190,16 @@ def clustered_mean(scores: Iterable[float], tasks: Iterable[Hashable]) -> MeanEs
 def mean_by_task(
     n: int, tasks: int, mean: float, variance: float, *, is_binary: bool, clustered: float, degrees: float
 ) -> MeanEstimate:
-    """Return the estimate of `n` >= 1 scores of so many tasks; see `clustered_mean`.
+    """Return the estimate for `n` >= 1 scores of `tasks` tasks; see `clustered_mean`.
 
     Args:
-        n: scores.
-        tasks: different tasks that they are of.
-        mean: of the scores.
-        variance: of the scores, 0 for one.
-        is_binary: whether each is 0 or 1.
-        clustered: variance of the mean by task; not looked at where no task repeats, or there is one.
-        degrees: of freedom of it; likewise.
+        n: number of scores.
+        tasks: number of distinct tasks.
+        mean: mean of the scores.
+        variance: sample variance of the scores; 0 for a single score.
+        is_binary: whether each score is 0 or 1.
+        clustered: variance of the mean by task; ignored if no task repeats, or there is only one task.
+        degrees: its degrees of freedom; ignored likewise.
     """
     if tasks == n:
         return independent_mean(n, mean, variance, is_binary=is_binary)
@@ -208,8 +208,8 @@ def mean_by_task(
     has_spread = variance >= NO_SPREAD
     effect = clustered / (variance / n) if has_spread else 1.0
     if is_binary or not has_spread:
-        # Nothing is known of a correlation where all scores are equal: then each task counts as one sample.
-        # Korn and Graubard 1998: how many independent samples are worth as much, with Wilson's interval.
+        # If all scores are equal the correlation is unknown: then each task counts as one sample. Otherwise Korn and
+        # Graubard 1998: Wilson's interval with the equivalent number of independent samples.
         effective = n / max(1.0, effect) * (_Z / t_point(degrees)) ** 2 if has_spread else float(tasks)
         return MeanEstimate(n, tasks, mean, *wilson_limits(effective, mean), "clustered wilson", effect)
     half = t_point(degrees) * math.sqrt(max(clustered, variance / n))
@@ -218,7 +218,7 @@ def mean_by_task(
 
 
 def independent_mean(n: int, mean: float, variance: float, *, is_binary: bool) -> MeanEstimate:
-    """Return the estimate of `n` >= 1 independent scores of which only mean and sample variance are known."""
+    """Return the estimate for `n` >= 1 independent scores, from their mean and sample variance."""
     if n == 1 and not is_binary:
         return MeanEstimate(n, n, mean, 0.0, 1.0, "none")
     if is_binary or variance < NO_SPREAD:
@@ -227,17 +227,17 @@ def independent_mean(n: int, mean: float, variance: float, *, is_binary: bool) -
 
 
 def mean_of_sums(n: int, total: float, squares: float, *, is_binary: bool) -> MeanEstimate:
-    """Return the estimate of `n` >= 1 independent scores of which their sum and that of their squares are known."""
+    """Return the estimate for `n` >= 1 independent scores, from their sum and sum of squares."""
     mean = total / n
     variance = max(0.0, squares - total * mean) / (n - 1) if n > 1 else 0.0
     return independent_mean(n, mean, variance, is_binary=is_binary)
 
 
 def mean_of_means(parts: Sequence[MeanEstimate]) -> MeanEstimate:
-    """Return the plain mean of >= 1 independent estimates, each counting the same.
+    """Return the unweighted mean of >= 1 independent estimates.
 
-    The interval recovers each estimate's variance from its own limits (MOVER; Zou and Donner 2008), so it stays honest
-    where one of them is 0 or 1.
+    The interval recovers each estimate's variance from its own limits (MOVER; Zou and Donner 2008), so it keeps its
+    coverage if one of them is 0 or 1.
     """
     k = len(parts)
     mean = math.fsum(part.mean for part in parts) / k
@@ -248,7 +248,7 @@ def mean_of_means(parts: Sequence[MeanEstimate]) -> MeanEstimate:
 
 
 def _variance_by_task(sums: Sequence[float], sizes: Sequence[int]) -> tuple[float, float]:
-    """Return the variance of the mean and its degrees of freedom, from each task's sum of deviations and samples."""
+    """Return the variance of the mean and its degrees of freedom, from each task's sum of deviations and its size."""
     n = sum(sizes)
     leverages = [size / n for size in sizes]
     variance = math.fsum(r**2 / (1 - h) for r, h in zip(sums, leverages, strict=True)) / n**2
@@ -258,15 +258,15 @@ def _variance_by_task(sums: Sequence[float], sizes: Sequence[int]) -> tuple[floa
 
 
 Vote = tuple[str | None, bool]
-"""The answer of a sample, None for one without, and whether it is a success."""
+"""A sample's answer (None if it has none), and whether it is a success."""
 
 
 @dataclass(frozen=True, slots=True)
 class TooFewSamples:
-    """Why there is no pass@k, or no maj@k.
+    """The reason why there is no pass@k, or no maj@k.
 
     Attributes:
-        most: samples of the task that has most.
+        most: the largest number of samples that any task has.
     """
 
     k: int
@@ -280,17 +280,17 @@ class TooFewSamples:
 def pass_at_k(successes: Sequence[int], samples: Sequence[int], k: int) -> MeanEstimate | TooFewSamples:
     """Return the mean of pass@k over the tasks with `k` samples or more, with its interval by task.
 
-    Each task's value is the unbiased 1 - C(n - c, k) / C(n, k) of Chen et al. (2021). The interval is that of the
-    mean of these values over tasks, which are what is independent: Student's, or Wilson's where every value is 0 or 1.
-    Tasks with fewer samples are left out; `tasks` of the result says how many took part.
+    Each task's value is the unbiased 1 - C(n - c, k) / C(n, k) of Chen et al. (2021). The interval is that of the mean
+    of these values over tasks, which are independent: Student's, or Wilson's if every value is 0 or 1. Tasks with fewer
+    samples are left out; `tasks` of the result says how many took part.
 
     Args:
-        successes: of each task.
-        samples: of each task, scored ones.
-        k: >= 1.
+        successes: number of successes of each task.
+        samples: number of scored samples of each task.
+        k: at least 1.
 
     Raises:
-        InvalidInputError: if `k` is below 1.
+        InvalidInputError: `k` is below 1.
     """
     _check_k(k, "pass")
     pairs = [(c, n) for c, n in zip(successes, samples, strict=True) if n >= k]
@@ -304,16 +304,16 @@ def pass_at_k(successes: Sequence[int], samples: Sequence[int], k: int) -> MeanE
 def majority_at_k(votes: Sequence[Sequence[Vote]], k: int) -> MeanEstimate | TooFewSamples:
     """Return the mean of maj@k over the tasks with `k` samples or more, with its interval by task.
 
-    Each task's value is the mean over its samples in disjoint groups of `k`, in their order: whether the answer that
-    most of a group give is a success. Answers with equally many votes count by their share; a sample without an answer
-    does not vote, and a group without any fails. The interval is that of `pass_at_k`.
+    Each task's samples are split in order into disjoint groups of `k`; its value is the mean over groups of whether
+    the majority answer is a success. Tied answers count equally; a sample without an answer does not vote, and a group
+    without any answer fails. The interval is that of `pass_at_k`.
 
     Args:
-        votes: of each task, its samples in an order that has nothing to do with how they ended.
-        k: >= 1.
+        votes: the samples of each task, in an order that is independent of their outcomes.
+        k: at least 1.
 
     Raises:
-        InvalidInputError: if `k` is below 1.
+        InvalidInputError: `k` is below 1.
     """
     _check_k(k, "maj")
     values = [
@@ -329,7 +329,7 @@ def majority_at_k(votes: Sequence[Sequence[Vote]], k: int) -> MeanEstimate | Too
 
 
 def _voted(group: Sequence[Vote]) -> float:
-    """Return the successes of the answers that have most votes, by the share of each."""
+    """Return the mean success of the answers with the most votes."""
     ballots: dict[str, list[bool]] = {}
     for answer, success in group:
         if answer is not None:

@@ -1,4 +1,4 @@
-"""Differences between two models on the tasks that both did: what makes tasks hard is common to both and cancels."""
+"""Differences between two models on their common tasks: the difficulty of tasks is common to both and cancels out."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from numpy.typing import ArrayLike, NDArray
 from headgate.statistics.means import t_point, two_sided_p
 
 MIN_COMMON_TASKS: Final = 10
-"""Fewer common tasks than these are not compared: Student's t leans on a mean that is nearly normal."""
+"""Models with fewer common tasks are not compared, as Student's t assumes a nearly normal mean."""
 
 _NO_SPREAD: Final = 1e-9
-"""Differences closer together than this are equal: rounding is all that parts them."""
+"""Differences closer together than this count as equal, as they differ only by rounding."""
 
 _MOST_ADDED: Final = 2.0
-"""Tasks added where a task's difference is -1, 0 or 1, one that either model wins (Bonett and Price 2012)."""
+"""Tasks added if differences are -1, 0 or 1: one won by each model (Bonett and Price 2012)."""
 
 _MOST_STEPS: Final = 10
-"""Differences in finer steps than this are taken to be of any value: what would be added is next to nothing."""
+"""Differences in finer steps than this count as continuous, as next to nothing would be added."""
 
 
 @dataclass(frozen=True, slots=True)
 class TaskPairs:
-    """What the tasks that two models have in common say, in one environment.
+    """Statistics of two models on their common tasks in one environment.
 
     Attributes:
-        tasks: how many there are, at least 2.
+        tasks: number of common tasks, at least 2.
         first: mean of the first model.
-        difference: mean of first less second.
-        variance: between tasks, of the differences.
-        added: tasks, half of them won by either model, that an interval of this environment alone adds; in [0, 2].
-        first_variance: between tasks, of the first model's means.
-        covariance: of the two.
+        difference: mean of first minus second.
+        variance: variance of the differences between tasks.
+        added: tasks, half of them won by each model, that an interval for this environment alone adds; in [0, 2].
+        first_variance: variance of the first model's means between tasks; `second_variance` of the second's.
+        covariance: covariance of the two models' means.
     """
 
     tasks: int
@@ -49,9 +49,9 @@ class TaskPairs:
     covariance: float
 
     def centre(self, added: float) -> tuple[float, float]:
-        """Return the middle of the interval with this many added tasks, and its variance.
+        """Return the centre of the interval with this many added tasks, and its variance.
 
-        With none it is Student's, the mean and its variance (Miller 2024, section 4); with two Bonett and Price's.
+        With none these are Student's mean and its variance (Miller 2024, section 4); with two, Bonett and Price's.
         """
         n = self.tasks + added
         spread = (self.tasks - 1) * self.variance + added * (1 + self.tasks * self.difference**2 / n)
@@ -63,14 +63,14 @@ class PairedDifference:
     """How much better one model is than another on the same tasks, with a 95 % interval.
 
     Attributes:
-        first: the first model's mean over environments of the mean over common tasks.
-        difference: the same mean of first less second.
-        low: in [-1, 1].
-        high: in [-1, 1].
-        p_value: two-sided, for no difference; of this comparison alone.
-        correlation: between the two models' means of a task, within environments; None where one has no spread.
-        gain: how many times as many tasks an unpaired comparison would need for an interval as narrow; None where
-            it cannot be told.
+        first: the first model's mean over environments of its mean over common tasks.
+        difference: the same mean of first minus second.
+        low: lower limit, in [-1, 1].
+        high: upper limit, in [-1, 1].
+        p_value: two-sided p-value for no difference, not adjusted for other comparisons.
+        correlation: correlation of the two models' means per task, within environments; None if one has no spread.
+        gain: how many times as many tasks an unpaired comparison would need for an equally narrow interval; None if
+            unknown.
     """
 
     tasks: int
@@ -90,7 +90,7 @@ class PairedDifference:
 
 
 def task_pairs(first: ArrayLike, second: ArrayLike) -> TaskPairs:
-    """Return what >= 2 common tasks of an environment say, from each model's mean score of each, in the same order."""
+    """Return the statistics of >= 2 common tasks, from each model's mean score per task, in the same order."""
     ours, theirs = np.asarray(first, dtype=np.float64), np.asarray(second, dtype=np.float64)
     apart: NDArray[np.float64] = ours - theirs
     mean = float(ours.mean())
@@ -109,12 +109,12 @@ def task_pairs(first: ArrayLike, second: ArrayLike) -> TaskPairs:
 
 
 def mean_difference(environments: Sequence[TaskPairs]) -> PairedDifference:
-    """Return the mean of the differences in >= 1 environments, each counting the same.
+    """Return the unweighted mean of the differences in >= 1 environments.
 
     The interval is Student's with Satterthwaite's degrees of freedom, and that of Bonett and Price (2012) in one
     environment with outcomes 0 and 1. Over several environments their two added tasks are shared among these, as Price
-    and Bonett (2004) share theirs among groups: two in each would draw all environments to 0 alike, which does not
-    average out. The p-value is of the same t: below 0.05 where the interval leaves out 0.
+    and Bonett (2004) share theirs among groups: two in each would shrink all environments towards 0, a bias that does
+    not average out. The p-value is from the same t: it is below 0.05 exactly if the interval excludes 0.
     """
     count = len(environments)
     means, variances = zip(*_centres(environments), strict=True)
@@ -141,9 +141,9 @@ def mean_difference(environments: Sequence[TaskPairs]) -> PairedDifference:
 
 
 def _centres(environments: Sequence[TaskPairs]) -> list[tuple[float, float]]:
-    """Return the middle of each environment's interval and its variance.
+    """Return the centre of each environment's interval and its variance.
 
-    Environments share what they would add. Coarse scores and few tasks take more of it: the mean's error is theirs.
+    Environments share the added tasks. Those with coarse scores and few tasks get more, as they dominate the error.
     """
     weights = [each.added / each.tasks for each in environments]
     total = math.fsum(weights) or 1.0
@@ -151,10 +151,10 @@ def _centres(environments: Sequence[TaskPairs]) -> list[tuple[float, float]]:
 
 
 def _added(apart: NDArray[np.float64]) -> float:
-    """Return how many tasks to add: 2 for outcomes 0 and 1, the less the finer the differences, none for any values.
+    """Return how many tasks to add: 2 for outcomes 0 and 1, fewer for finer differences, none for continuous ones.
 
-    Without these a dozen equal outcomes would prove that two models are the same. In steps of 1/r, as of tasks with r
-    samples that succeed or fail, variances are of the order of 1/r^2 of those of whole steps, and so is what is added.
+    Without them a dozen equal outcomes would prove that two models are the same. Differences in steps of 1/r, as from
+    tasks with r binary samples, have variances of the order of 1/r^2 of those with whole steps, so 2/r^2 are added.
     """
     if np.ptp(apart) < _NO_SPREAD:
         return _MOST_ADDED

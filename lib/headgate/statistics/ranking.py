@@ -1,4 +1,4 @@
-"""Which of several models score higher on a fixed set of tasks, decided before all of the tasks have been taken."""
+"""Decides which of several models score higher on a fixed set of tasks, before all of the tasks were sampled."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ Verdict = Literal["better", "worse", "alike", "not worse", "not better", "open"]
 
 _LEVEL: Final = 0.05
 _STAKES: Final = (2.5, 5.0)
-"""Differences of full means that bettors believe in, in standard errors of a full run; chosen on drawn tables."""
+"""Differences of full means for which bets are optimal, in standard errors of a full run; tuned on simulated tables."""
 
 _ENDLESS_STAKES: Final = (0.4, 0.2, 0.1, 0.05, 0.025)
-"""Likewise where there is no full run, in standard deviations of a row."""
+"""The same for endless rows, in standard deviations of a row."""
 
 _RISK: Final = 0.9
-"""Share of its capital that a bet risks at most."""
+"""Largest share of its capital that a bet risks."""
 
 _PRIOR_SQUARE: Final = 0.5
-"""Square of the difference of a row that counts as seen before the first."""
+"""Squared difference of a row that is assumed to be seen before the first."""
 
 _BLOCK: Final = 16
-"""Rows that are predicted by the same fit."""
+"""Number of rows that are predicted by the same fit."""
 
 _COMPONENTS: Final = 2
 _OPEN: Final = 9
@@ -39,11 +39,11 @@ _VERDICTS: Final[dict[int, Verdict]] = {
 }  # fmt: skip
 _ORDER: Final = np.array([1, -1, 0, 2, -2])
 _STRICT: Final = 3
-"""How many verdicts, from the first, say whether two models differ, and not only which one is to come first."""
+"""The first this many verdicts say whether two models differ; the others only which one may come first."""
 
 _CANDIDATES: Final = 25
 _ROUNDS: Final = 2
-"""In which the candidates for a limit are spread between the last two."""
+"""Rounds of refinement of a limit; each spreads the candidates between two neighbours of the last round."""
 
 _REPLAYS: Final = 10
 _SIGNS: Final = np.array([1.0, -1.0, -1.0, 1.0])
@@ -52,18 +52,19 @@ _ROUNDING: Final = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class PairDecision:
-    """What is known of two models.
+    """The state of a comparison of two models.
 
     Attributes:
-        first: place of one model.
-        second: place of the other.
-        verdict: of the first against the second on all rows: `better`, `worse`, `alike` (their means differ by
-            `indifference` at most), `not worse` (by more than `indifference`; it comes first), `not better`, or `open`.
-        certainty: at least this probability has the verdict been right, whenever it was made; 1 where all rows are
-            known, 0 while it is open.
-        difference: of the means on these rows.
-        low: of the 95 % confidence sequence for the difference on all rows.
-        high: likewise.
+        first: index of one model.
+        second: index of the other.
+        verdict: the first model against the second on all rows: `better`, `worse`, `alike` (their means differ by at
+            most `indifference`), `not worse` (by more than `indifference`; it comes first), `not better`, or `open`.
+        certainty: the verdict is right with at least this probability, whenever it was made; 1 if all rows are known,
+            0 while it is open.
+        rows: number of rows seen.
+        difference: difference of the means on these rows.
+        low: lower limit of the 95 % confidence sequence for the difference on all rows.
+        high: its upper limit.
     """
 
     first: int
@@ -77,34 +78,34 @@ class PairDecision:
 
 
 class PairwiseRanking:
-    """Decides for every two models which has the higher mean over all rows of a table. Pure.
+    """Decides for each pair of models which has the higher mean over all rows of a table. Pure.
 
-    A row is a task, or one task of each environment; a cell is a model's score of it, in [0, 1]. The table is what a
-    full run would fill. Rows are taken in an order that is random and the same for every model, so that the rows taken
-    are a sample without replacement, and each comparison is of the same rows. For each limit that a difference might
-    have (0 from above and below, `indifference` from below, -`indifference` from above) a bettor stakes on the next
-    row against it; were the limit true, the capital would be a supermartingale. It is the test of Waudby-Smith and
-    Ramdas (2020, "Confidence sequences for sampling without replacement"): what the remaining rows would have to
-    average for the limit to hold moves away with every row, and at the end only the truth is left. The stakes are a
-    mixture of two, each best against one alternative.
+    A row is a task, or one task of each environment; a cell is a model's score of it, in [0, 1]. The full table is what
+    a full run would fill. Rows are taken in a random order that is the same for every model, so that they are a sample
+    without replacement, and each comparison is on the same rows. For each possible limit of a difference (0 from above
+    and below, `indifference` from below, -`indifference` from above) a bettor bets against it on the next row; if the
+    limit held, the capital would be a supermartingale. This is the test of Waudby-Smith and Ramdas (2020, "Confidence
+    sequences for sampling without replacement"): the mean that the remaining rows would need for a false limit to hold
+    becomes ever less plausible, and at the end only the truth is left. The bets are a mixture of two, each optimal
+    against one alternative.
 
-    A pair is decided when the capitals against what its verdict denies have grown by the number of open pairs, divided
-    by `level`. That is Holm's procedure on anytime p-values; a wrong verdict in any pair has probability `level` at
-    most. Verdicts may be looked at, and stopped by, at any time. By default a pair is decided as soon as it is known
-    which model may come first: it is not worse by more than `indifference`, the indifference zone of Bechhofer (1954).
-    Strictly, a pair is decided when its models are told apart or shown to be alike, which takes up to four times as
-    many rows.
+    A pair is decided when the capitals against all that its verdict denies have grown by a factor of the number of open
+    pairs divided by `level`. That is Holm's procedure on anytime p-values; any verdict is wrong with probability at
+    most `level`. Verdicts are valid at any time, and sampling may stop on them. By default a pair is decided once it is
+    known which model may come first, as it is not worse by more than `indifference` (the indifference zone of Bechhofer
+    1954). With `is_strict`, it is decided once its models are told apart or shown to be alike, which takes up to four
+    times as many rows.
 
-    Rows may also be endless: the first of a source of rows like them. Then a limit is of the mean of that source, does
-    not move, and nothing is ever known for certain. All rows count, also after a verdict, which may become a stronger
-    one; each pair is decided at `level` divided by all pairs.
+    Rows may also be endless: the first ones of an infinite source. Then limits apply to the mean of that source, do not
+    move, and nothing ever becomes certain. All rows count, even after a verdict, which may become a stronger one; each
+    pair is decided at `level` divided by the number of all pairs.
 
-    Models that are complete from the beginning are known. They predict the others' scores (a ridge regression on the
-    mean and two principal components of what they scored), and only what differs from the prediction is staked on, as
-    in the doubly robust estimators: a bad prediction costs rows, not validity.
+    Models that are complete from the beginning are known. They predict the others' scores (by ridge regression on the
+    mean and two principal components of their scores), and bets are placed only on the deviations from the prediction,
+    as in doubly robust estimators: a bad prediction costs rows, not validity.
 
     Attributes:
-        indifference: differences up to it need not be told apart.
+        indifference: differences up to this need not be told apart.
     """
 
     def __init__(
@@ -123,14 +124,14 @@ class PairwiseRanking:
         Args:
             scores: models × rows, NaN where a score is not known yet; rows in the order in which they are taken.
             indifference: in (0, 1).
-            is_strict: decide a pair only when its models differ for sure, or are alike.
-            level: probability that any verdict is wrong.
-            pairs: of models that are compared; every two by default.
-            family: of how many pairs these were chosen, if scores had a say in it: endless ones are corrected for it.
-            is_endless: verdicts are about all tasks of the kind, and not about the rows of the table.
+            is_strict: whether to decide a pair only once its models differ or are alike.
+            level: largest probability that any verdict is wrong.
+            pairs: pairs of models to compare; all by default.
+            family: from how many pairs these were selected, if by their scores; endless rankings correct for it.
+            is_endless: whether verdicts are about all tasks of the kind instead of the rows of the table.
 
         Raises:
-            InvalidInputError: if there are fewer than two models, no rows, or `indifference` is not between 0 and 1.
+            InvalidInputError: there are fewer than two models, no rows, or `indifference` is not between 0 and 1.
         """
         table = np.array(scores, dtype=np.float64)
         if not 0 < indifference < 1:
@@ -168,25 +169,25 @@ class PairwiseRanking:
 
     @property
     def models(self) -> int:
-        """How many models there are."""
+        """Number of models."""
         return len(self._scores)
 
     def add(self, model: int, row: int, score: float) -> None:
-        """Take a score; `advance` draws the conclusions.
+        """Add a score; `advance` draws the conclusions.
 
         Raises:
-            ValueError: unless it lies in [0, 1].
+            ValueError: it is not in [0, 1].
         """
         if not 0.0 <= score <= 1.0:
             raise ValueError(f"a score must be in [0, 1] (got {score})")
         self._scores[model, row] = score
 
     def drop(self, model: int) -> None:
-        """Leave a model out: what is open about it stays so."""
+        """Drop a model: its open pairs stay open."""
         self._dropped |= (self._first == model) | (self._second == model)
 
     def advance(self) -> None:
-        """Draw the conclusions from the rows that are complete, in their order."""
+        """Draw the conclusions from all complete rows, in order."""
         for model in range(self.models):
             self._fill(model)
         reach = np.minimum(self._filled[self._first], self._filled[self._second])
@@ -205,26 +206,26 @@ class PairwiseRanking:
 
     @property
     def open_pairs(self) -> int:
-        """How many pairs are to be decided."""
+        """Number of pairs that are not decided yet."""
         return int(self._is_open.sum())
 
     def open_models(self) -> NDArray[np.bool_]:
-        """Return of each model whether it has a pair that is open, and so needs its next rows."""
+        """Return for each model whether it has an open pair, and so needs its next rows."""
         needed = np.zeros(self.models, dtype=np.bool_)
         needed[self._first[self._is_open]] = needed[self._second[self._is_open]] = True
         return needed
 
     def next(self, count: int) -> list[tuple[int, int]]:
-        """Return the next `count` cells to take, as (model, row): row by row, of models that have an open pair."""
+        """Return the next `count` cells to sample, as (model, row): row by row, for models with an open pair."""
         needed = np.flatnonzero(self.open_models())
         missing = np.argwhere(np.isnan(self._scores[needed]).T)
         return [(int(needed[place]), int(row)) for row, place in missing[:count]]
 
     def worth(self) -> Floats:
-        """Return of each model how many pairs its next row is expected to decide, hoping for the best of each pair.
+        """Return for each model how many pairs its next row is expected to decide, by an optimistic estimate.
 
-        A pair needs rows by how far its difference may lie, a standard error beyond what was seen, from the nearest
-        limit that a verdict denies. Of two models the one that has fewer rows gets what the pair is worth.
+        The rows that a pair needs depend on how far its difference may be (one standard error beyond the observed one)
+        from the nearest limit that a verdict denies. The model with fewer rows is credited with the pair.
         """
         is_open, found = self._is_open, np.zeros(self.models)
         first, second, seen = self._first[is_open], self._second[is_open], self._seen[is_open]
@@ -239,11 +240,11 @@ class PairwiseRanking:
         return found
 
     def decisions(self) -> list[PairDecision]:
-        """Return what is known of each two models."""
+        """Return the state of each pair."""
         return [self.decision(pair) for pair in range(self._first.size)]
 
     def decision(self, pair: int) -> PairDecision:
-        """Return what is known of a pair, by its number."""
+        """Return the state of a pair, by its number."""
         first, second, rows = int(self._first[pair]), int(self._second[pair]), int(self._seen[pair])
         low, high = self._interval(pair)
         difference = float(self._sum[pair]) / rows if rows else 0.0
@@ -257,7 +258,7 @@ class PairwiseRanking:
     def forecast(self, samples: int, rng: np.random.Generator) -> float:
         """Return how many open pairs the next `samples` would decide, on average.
 
-        Rows to come are drawn from those that were taken: 10 times, all open models of a row together.
+        Future rows are drawn from the rows taken so far, jointly for all open models; this is repeated 10 times.
         """
         is_open = self._is_open
         seen = np.full(self.models, self.rows)  # by the shortest of a model's open pairs
@@ -268,15 +269,15 @@ class PairwiseRanking:
         return sum(self._replayed(samples, seen, rng) for _ in range(_REPLAYS)) / _REPLAYS
 
     def validate(self) -> None:
-        """Assert that no pair is ahead of its models, and that what is complete is decided."""
+        """Assert that no pair is ahead of its models, and that complete pairs are decided."""
         assert (self._seen <= np.minimum(self._filled[self._first], self._filled[self._second])).all()
         assert self._is_endless or not (self._is_open & (self._seen == self.rows)).any()
         assert ((self._certainty >= 1 - self._level) | (self._verdict == _OPEN)).all()
 
-    # What known models predict.
+    # Predictions from known models.
 
     def _known(self, table: Floats) -> Floats | None:
-        """Return rows × features from the models that are complete, which expect what they scored; None without any."""
+        """Return rows × features from the complete models, whose expected scores are their own; None without any."""
         complete = np.flatnonzero(np.isfinite(table).all(axis=1))
         if not complete.size or complete.size == len(table):
             return None
@@ -290,7 +291,7 @@ class PairwiseRanking:
         return features
 
     def _fill(self, model: int) -> None:
-        """Note how far a model's rows are complete, and what is expected of the rows that follow."""
+        """Update how far a model's rows are complete, and the predictions for its next rows."""
         filled, scores = int(self._filled[model]), self._scores[model]
         if self._features is None:
             missing = np.isnan(scores[filled:])
@@ -304,7 +305,7 @@ class PairwiseRanking:
 
     def _predict(self, model: int, row: int, features: Floats) -> None:
         before = features[:row]
-        prior = np.eye(features.shape[1])[1]  # what the known models score on average
+        prior = np.eye(features.shape[1])[1]  # predicts the mean score of the known models
         weights = before.T @ before + np.eye(prior.size)
         fit = prior + np.linalg.solve(weights, before.T @ (self._scores[model, :row] - before @ prior))
         expected = np.clip(features[row:] @ fit, 0.0, 1.0)
@@ -333,30 +334,30 @@ class PairwiseRanking:
         self._evidence[pairs] = np.where(out, np.inf, capital)
 
     def _required(self, limits: Floats, told: Floats, left: int | Floats) -> Floats:
-        """Return what rows to come bring on average if limits hold, beyond what is expected of them.
+        """Return the mean of future rows, beyond their expectation, for which limits would hold.
 
         Args:
-            limits: of the difference.
-            told: what rows have brought so far, and what is expected of those to come, in all.
-            left: rows to come.
+            limits: limits of the difference.
+            told: sum of the differences so far and of the expected future ones.
+            left: number of future rows.
         """
         return limits if self._is_endless else (self.rows * limits - told) / left
 
     def _spread(self, total: Floats, square: Floats, rows: int | Floats | NDArray[np.int64]) -> Floats:
-        """Return the standard deviation of surprises after so many rows."""
+        """Return the standard deviation of surprises after `rows` rows."""
         count = np.asarray(rows) + 1.0
         variance = np.maximum(square / count - (total / count) ** 2, 1 / (count + 20))
         return np.sqrt(variance)
 
     def _gain(self, surprise: Floats, required: Floats, sign: Floats, spread: Floats, left: int | Floats) -> Floats:
-        """Return by how much the logarithms of the capitals grow, one for each of the stakes.
+        """Return the growth of the log capitals, one for each of the stakes.
 
         Args:
-            surprise: what the row brought beyond what was expected, in [-2, 2].
-            required: what it would bring on average if the limit held.
-            sign: 1 for a bet on more, -1 on less.
-            spread: standard deviation of what rows bring.
-            left: rows to come, this one included.
+            surprise: the row's difference beyond its expectation, in [-2, 2].
+            required: its mean if the limit held.
+            sign: 1 for a bet on more, -1 for a bet on less.
+            spread: standard deviation of surprises.
+            left: number of future rows, including this one.
         """
         most = _RISK / (np.abs(required) + (1.0 if self._features is None else 2.0))
         scale = (1.0 if self._is_endless else math.sqrt(self.rows) / left) / spread
@@ -365,7 +366,7 @@ class PairwiseRanking:
         return gain
 
     def _decide(self) -> None:
-        """Decide pairs as Holm's procedure does: each one that is decided makes it easier for the others."""
+        """Decide pairs by Holm's procedure: each decided pair lowers the bar for the others."""
         whole = self._is_open & (self._seen == self.rows)
         mean = self._sum[whole] / self.rows
         alike = np.abs(mean) <= self.indifference + _ROUNDING
@@ -375,24 +376,24 @@ class PairwiseRanking:
             pass
 
     def _decided_at(self, count: int, asked: NDArray[np.bool_]) -> bool:
-        """Decide those pairs that are asked at `level` divided by `count`; return whether there are any."""
+        """Decide pairs of `asked` at `level` divided by `count`; return whether any were decided."""
         above, below, not_above, not_below = self._evidence.T
         alike = np.minimum(not_above, not_below)
         claims = np.stack([np.minimum(above, not_below), np.minimum(below, not_above), alike, not_below, not_above])[
             : self._verdicts.size
         ]
         enough = claims >= math.log(count / self._level)
-        hit, place = asked & enough.any(axis=0), enough.argmax(axis=0)  # the first of them says most
+        hit, place = asked & enough.any(axis=0), enough.argmax(axis=0)  # the first one is the strongest
         self._verdict[hit] = self._verdicts[place[hit]]
         grown = claims[place[hit], np.flatnonzero(hit)]
         doubt = np.where(np.isinf(grown), 0.0, np.maximum(count * np.exp(-grown), np.finfo(float).eps))
-        self._certainty[hit] = 1 - doubt  # 1 is of what the rest cannot turn
+        self._certainty[hit] = 1 - doubt  # 1 only if the remaining rows cannot change it
         return bool(hit.any())
 
-    # What is told.
+    # Intervals and forecasts.
 
     def _interval(self, pair: int) -> tuple[float, float]:
-        """Return the limits that no bettor's capital has grown 2 / `level`-fold against, rounded outward."""
+        """Return the limits against which no bettor's capital has grown 2 / `level`-fold, rounded outward."""
         rows = int(self._seen[pair])
         if not rows:
             return -1.0, 1.0
@@ -438,6 +439,6 @@ class PairwiseRanking:
         return before - other.open_pairs
 
     def _drawn(self, model: int, row: int, like: int) -> float:
-        """Return a score of `row` that is as far from what is expected there as that of row `like`."""
+        """Return a score of `row` that is as far from its expectation as that of row `like`."""
         expected = self._expected[model, row] if self._features is not None else self._expected[model, like]
         return float(np.clip(expected + self._scores[model, like] - self._expected[model, like], 0.0, 1.0))

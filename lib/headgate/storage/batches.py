@@ -1,4 +1,4 @@
-"""Storing a batch: rows are checked, parts written, and last the manifest that makes them visible."""
+"""Stores a batch: checks the rows, writes the parts, and finally the manifest that makes them visible."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DAY_OF: Final = pl.from_epoch(pl.col("finished_at").floor().cast(pl.Int64), time
 """The UTC day on which a sample ended: its partition."""
 
 _ZSTD_LEVEL: Final = 1
-"""On samples with conversations level 3 takes half as long again and saves nothing."""
+"""On samples with conversations, level 3 takes 50 % longer and saves nothing."""
 
 _KEYS: Final = ["environment", "__day"]
 
@@ -38,7 +38,7 @@ def encoded_parts(frame: pl.DataFrame, batch_id: str) -> Iterator[tuple[Part, by
     for number, row in enumerate(facts.sort(_KEYS).iter_rows()):
         environment, day, first, last, models = row
         rows = slices[environment, day]
-        rows.drop_in_place("__day")  # `drop` would run a query of its own, for every part
+        rows.drop_in_place("__day")  # `drop` would run a separate query for every part
         buffer = io.BytesIO()
         rows.write_parquet(buffer, compression="zstd", compression_level=_ZSTD_LEVEL)
         data = buffer.getvalue()
@@ -50,7 +50,7 @@ def encoded_parts(frame: pl.DataFrame, batch_id: str) -> Iterator[tuple[Part, by
 
 
 def decoded(part: Part, data: bytes, columns: Sequence[str] | None = None, cut: pl.Expr | None = None) -> pl.DataFrame:
-    """Return the rows of a part, or some, whose object holds `data`; raises `CorruptDataError` when it does not."""
+    """Return a part's rows from its object's `data`, all or those in `cut`; raises `CorruptDataError` on damage."""
     found = hashlib.sha256(data).hexdigest()
     if found != part.sha256:
         raise errors.CorruptDataError(f"{part.path} does not match its checksum (stated {part.sha256}, found {found})")
@@ -61,7 +61,7 @@ def decoded(part: Part, data: bytes, columns: Sequence[str] | None = None, cut: 
         if cut is None:
             rows = pl.read_parquet(io.BytesIO(data), columns=there if columns is not None else None)
             height = rows.height
-        else:  # long conversations of other rows are not even decoded
+        else:  # lazy, so that long conversations of other rows are not even decoded
             lazy = pl.scan_parquet(io.BytesIO(data))
             height = lazy.select(pl.len()).collect().item()
             rows = lazy.filter(cut).select(there).collect()
@@ -76,18 +76,18 @@ def decoded(part: Part, data: bytes, columns: Sequence[str] | None = None, cut: 
 
 
 _PARTS_AT_ONCE: Final = 32
-"""Parts whose bytes are in memory together, and that one call uploads side by side."""
+"""Parts that are in memory at once, and that one call uploads in parallel."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredBatch:
-    """A batch as the store has it.
+    """A stored batch.
 
     Attributes:
-        rows: visible rows, the quarantined ones not among them.
-        parts: number of Parquet objects that they are in.
-        quarantine_path: key of the object that they are in, None when there are none.
-        reason: why the first of them is there, None likewise.
+        rows: number of visible rows, without quarantined ones.
+        parts: number of Parquet objects with these rows.
+        quarantine_path: key of the object with the quarantined rows, None if there are none.
+        reason: why the first of them is in quarantine, None if there are none.
     """
 
     batch_id: str
@@ -99,10 +99,10 @@ class StoredBatch:
 
 
 def put_batch(objects: ObjectStore, batch_id: str, samples: Sequence[Sample]) -> StoredBatch:
-    """Store a batch and return it as it is stored; its rows are durable and visible when this returns.
+    """Store a batch and return it as stored; its rows are durable and visible when this returns.
 
-    It may die at any point and be called again with the same id, also by several processes at once: until the manifest
-    is there nothing is visible, and the manifest is written once. What came too late is never named by a manifest.
+    It may fail at any point and be called again with the same id, also by several processes at once: nothing is visible
+    before the manifest exists, and the manifest is written once. No manifest names the objects of the losing call.
     """
     frame, misfits = framed(samples)
     sifted = validated(frame)
@@ -113,8 +113,8 @@ def put_batch(objects: ObjectStore, batch_id: str, samples: Sequence[Sample]) ->
     path = None
     if refused:
         path = quarantine_key(batch_id)
-        # The standard library's JSON and not orjson: a quarantined row may hold what JSON has no form for (NaN, half of
-        # a surrogate pair, any object), and must be kept all the same.
+        # The standard library's JSON, not orjson: a quarantined row may hold values that JSON cannot represent (NaN, a
+        # lone surrogate, any object), and must be kept nevertheless.
         lines = (json.dumps({"reason": reason, "sample": row}, default=repr) + "\n" for row, reason in refused)
         objects.put_many([(path, "".join(lines).encode("ascii"))])
     parts: list[Part] = []

@@ -1,8 +1,8 @@
-"""Compaction: small parts of one environment and day become big ones, and nobody sees a row twice or not at all.
+"""Compaction: merges small parts of one environment and day, while readers see every row exactly once.
 
-The store's compactions are numbered. Number n is planned from the manifests as number n - 1 left them and becomes true
-in one step, when `manifests/compact-n.json` is created under the condition that it does not exist: of two that run at
-once one wins, and the other's parts stay invisible until a sweep deletes them.
+The store's compactions are numbered. Number n is planned from the manifests that number n - 1 left, and takes effect
+in one step, when `manifests/compact-n.json` is created on condition that it does not exist: of two concurrent ones
+one wins, and the other's parts stay invisible until a sweep deletes them.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ class CompactionPolicy:
     """When parts are merged.
 
     Attributes:
-        target_rows: a merged part has at most about this many rows.
-        target_bytes: and at most about this many compressed bytes: what a merge holds in memory is several times that.
-        min_parts: fewer small parts than this in one environment and day are left alone, so that the day that is still
-            being written is not merged anew with every batch.
-        merges_per_round: groups merged by one compaction; what is left waits for the next one.
-        conversation_days: conversations of samples that ended so long ago are dropped first; None keeps them.
+        target_rows: approximate maximum rows of a merged part.
+        target_bytes: approximate maximum compressed bytes of a merged part; a merge takes several times that in memory.
+        min_parts: minimum number of small parts per environment and day to merge, so that the day that is still
+            being written is not merged again with every batch.
+        merges_per_round: groups merged by one compaction; the rest waits for the next one.
+        conversation_days: age in days from which samples first lose their conversations; None keeps them.
     """
 
     target_rows: int = 100_000
@@ -44,15 +44,15 @@ class CompactionPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Compacted:
-    """What one compaction did, or several in a row.
+    """The result of one or several consecutive compactions.
 
     Attributes:
-        batch_id: of the (latest) manifest, None when there was nothing to do or another compaction came first.
-        duplicates: rows dropped because their task was there twice.
-        was_first: False when another compaction took the number; what it left is planned anew by the next call.
-        swept_parts: invisible parts that were deleted after their grace period.
+        batch_id: id of the (latest) manifest, None if there was nothing to do or another compaction came first.
+        duplicates: rows dropped because another row has the same task.
+        was_first: False if another compaction took the number; the next call plans again from its result.
+        swept_parts: invisible parts deleted after their grace period.
         problems: parts that cannot be read; they stay as they are.
-        conversations: that were dropped for their age.
+        conversations: conversations dropped because of their age.
     """
 
     batch_id: str | None = None
@@ -66,7 +66,7 @@ class Compacted:
     conversations: int = 0
 
     def followed_by(self, other: Compacted) -> Compacted:
-        """Return both as one; of one that was not first nothing counts."""
+        """Return both results combined; one without a manifest adds only its problems."""
         problems = tuple(dict.fromkeys((*self.problems, *other.problems)))
         if other.batch_id is None:
             return replace(self, was_first=other.was_first, problems=problems)
@@ -81,10 +81,10 @@ class Compacted:
 
 
 def plan(visible: Visible, policy: CompactionPolicy) -> list[tuple[Part, ...]]:
-    """Return the groups of parts that are worth merging now."""
+    """Return the groups of parts to merge now."""
     small: defaultdict[tuple[str, date], list[Part]] = defaultdict(list)
     for part in visible.parts:
-        # A part of less than half the target is worth merging.
+        # Only parts of less than half the target are merged.
         if 2 * part.rows < policy.target_rows and 2 * part.size_bytes < policy.target_bytes:
             small[part.environment, part.day].append(part)
     crowded = [parts for parts in small.values() if len(parts) >= policy.min_parts]
@@ -108,7 +108,7 @@ def _groups(parts: Sequence[Part], policy: CompactionPolicy) -> Iterator[tuple[P
 def compact(objects: ObjectStore, visible: Visible, policy: CompactionPolicy, now: float) -> Compacted:
     """Run one compaction and return what it did; one group of parts is in memory at a time.
 
-    It may die at any point: until its manifest is there nothing has changed for readers, and from then on all has.
+    It may fail at any point: nothing changes for readers until its manifest exists, which changes everything at once.
     """
     batch_id = compaction_id(visible.last_compaction + 1)
     problems: list[Problem] = []
@@ -117,7 +117,7 @@ def compact(objects: ObjectStore, visible: Visible, policy: CompactionPolicy, no
     for number, group in enumerate(plan(visible, policy)):
         read = list(read_parts(objects, group, None, problems))
         if len(read) < 2:
-            continue  # all but one cannot be read
+            continue  # at most one of them can be read
         merged.update(part.path for part, _ in read)
         rows = pl.concat(rows for _, rows in read).sort("finished_at", "task_id", maintain_order=True)
         distinct = rows.unique("task_id", keep="first", maintain_order=True).select(COLUMNS)
@@ -145,7 +145,7 @@ def compact(objects: ObjectStore, visible: Visible, policy: CompactionPolicy, no
 def merged_manifest(batch_id: str, visible: Visible, merged: set[str], made: Sequence[Part], now: float) -> Manifest:
     """Return the manifest that shows the new parts and hides the merged ones.
 
-    It inherits what the compactions that it replaces hid, as far as that is still there.
+    It also hides what the compactions that it replaces hid, as far as that still exists.
     """
     left = {m.batch_id: [p.path for p in m.parts if p.path not in merged] for m in visible.manifests.values()}
     replaced = {one for one, paths in left.items() if not paths}

@@ -1,7 +1,7 @@
-"""Forgetting: samples, or their conversations alone, leave the store in one step, and their bytes with them.
+"""Deletion: removes samples, or only their conversations, from the store in one step, including their bytes.
 
-It takes a compaction's number: parts without what is forgotten are written, then the manifest that shows them in place
-of the old ones, and last the old parts are deleted. What dies in between leaves all as it was, or parts for a sweep.
+It uses a compaction's number: it writes parts without the deleted data, then the manifest that shows them in place of
+the old ones, and finally deletes the old parts. A failure in between changes nothing, or leaves parts for a sweep.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from headgate.storage.objects import QUARANTINE, SAMPLES, ObjectStore, compactio
 from headgate.storage.selection import Chosen
 
 GRACE_S: Final = DAY_S
-"""Longer than any read or upload takes: until then a reader may hold an old list of parts, a writer a manifest."""
+"""Longer than any read or upload: a reader may still use an old list of parts, or a writer an unwritten manifest."""
 
 FORGET_S: Final = 30 * DAY_S
-"""A replaced manifest stays this long, so that a batch that is put again by a late journal is known as stored."""
+"""How long a replaced manifest is kept, so that a batch that a delayed journal stores again is recognised."""
 
 
 @dataclass(frozen=True, slots=True)
 class Swept:
-    """What a sweep deleted, and the problems for which it deleted nothing."""
+    """What a sweep deleted, and any problems that kept it from deleting parts."""
 
     parts: int = 0
     manifests: int = 0
@@ -41,10 +41,10 @@ class Swept:
 def sweep(
     objects: ObjectStore, visible: Visible, now: float, *, grace_s: float = GRACE_S, forget_s: float = FORGET_S
 ) -> Swept:
-    """Delete parts that no visible manifest names, manifests long replaced, and temporary files; return how many.
+    """Delete parts that no visible manifest names, manifests replaced long ago, and temporary files; return how many.
 
-    A part goes when it is older than `grace_s` and was not replaced within it. While any manifest cannot be read
-    no part is deleted: it could be that manifest's.
+    A part is deleted if it is older than `grace_s` and was not replaced within that time. While any manifest cannot be
+    read, no part is deleted, since it could belong to that manifest.
     """
     temporary = objects.sweep_temporary(now - grace_s)
     resting = [one for one, at in visible.replaced.items() if at > now - grace_s]
@@ -63,7 +63,7 @@ def sweep(
 
 @dataclass(frozen=True, slots=True)
 class Forgetting:
-    """What is to be forgotten: chosen samples, of the named tasks if there are names, or their conversations alone."""
+    """What to delete: the chosen samples, restricted to `task_ids` if given, or only their conversations."""
 
     chosen: Chosen
     task_ids: Collection[str] | None = None
@@ -72,7 +72,7 @@ class Forgetting:
 
 @dataclass(frozen=True, slots=True)
 class Forgotten:
-    """What was forgotten, or would be: samples, bytes of their conversations, parts, and parts that cannot be read."""
+    """What was, or would be, deleted: samples, bytes of conversations, affected parts; and what cannot be read."""
 
     samples: int
     conversation_bytes: int
@@ -83,7 +83,7 @@ class Forgotten:
 def forget(
     objects: ObjectStore, visible: Visible, what: Forgetting, now: float, *, dry_run: bool = False
 ) -> Forgotten | None:
-    """Forget, and return how much; None when a compaction came first, and nothing has changed."""
+    """Delete data and return how much; None if a compaction came first, and nothing has changed."""
     batch_id, problems = compaction_id(visible.last_compaction + 1), list(visible.problems)
     meant = [p for p in visible.parts if what.chosen.wants(p) and (p.has_conversations or not what.conversations_only)]
     old, made, samples, size = set[str](), list[Part](), 0, 0
@@ -118,7 +118,7 @@ def forget(
 
 
 def _quarantined(objects: ObjectStore, what: Forgetting) -> list[str]:
-    """Return quarantined rows that all are too old, where nothing but age counts: other things they may not tell."""
+    """Return the quarantine objects older than the chosen age, if only age is chosen: they may lack everything else."""
     until = what.chosen.until
     if until is None or what.task_ids is not None or what.chosen != Chosen(until=until):
         return []

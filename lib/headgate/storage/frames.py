@@ -1,4 +1,4 @@
-"""Rows of the visible parts, read as frames: chosen ones, all of some parts, or every one to check it."""
+"""Reads rows of the visible parts as frames: chosen rows, all rows of some parts, or every row to verify it."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from headgate.storage.selection import Chosen
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """Rows that were read.
+    """The result of a scan.
 
     Attributes:
         frame: the rows, each task once.
         problems: manifests and parts that were left out.
-        duplicates: rows that were dropped because their task had been read already.
+        duplicates: rows dropped because their task had already been read.
     """
 
     frame: pl.DataFrame
@@ -33,7 +33,7 @@ class Scan:
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """What a check of every visible object found; `problems` is empty when all is well."""
+    """The result of a check of every visible object; `problems` is empty if all are intact."""
 
     manifests: int
     parts: int
@@ -50,9 +50,9 @@ def scan(
     *,
     everything: bool = False,
 ) -> Scan:
-    """Return the chosen rows, by time and environment, ordered by part; of a task that is there twice the first.
+    """Return the chosen rows, ordered by part; only the first row of a task that occurs twice.
 
-    With `everything` also those that do not count any more, and two further columns: see `Marks.applied`.
+    With `everything`, also rows that no longer count, and two further columns: see `Marks.applied`.
     """
     wanted = _checked_columns(columns)
     marks, shown = visible.marks, [*wanted, *(("invalid", "resample") if everything else ())]
@@ -75,7 +75,7 @@ def read_parts(
     problems: list[Problem],
     cut: Callable[[Part], pl.Expr | None] = lambda _: None,
 ) -> Iterator[tuple[Part, pl.DataFrame]]:
-    """Yield the parts with the rows that `cut` wants of them, all if None; bad ones are added to `problems` instead."""
+    """Yield the parts with the rows that `cut` selects, all if None; unreadable parts are added to `problems`."""
     for part, data in zip(parts, objects.get_many([part.path for part in parts]), strict=True):
         try:
             yield part, decoded(part, whole(data), columns, cut(part))
@@ -84,7 +84,7 @@ def read_parts(
 
 
 def verify(objects: ObjectStore, visible: Visible) -> Verification:
-    """Return the outcome of reading every visible part whole and comparing it with its manifest."""
+    """Read every visible part completely, compare it with its manifest, and return the result."""
     problems = list(visible.problems)
     parts = rows = size_bytes = 0
     for part, frame in read_parts(objects, visible.parts, None, problems):

@@ -1,4 +1,4 @@
-"""Samples taken out of every count, and put back: marked, and kept as they are."""
+"""Takes samples out of every count and puts them back, by marks; the samples themselves stay unchanged."""
 
 from __future__ import annotations
 
@@ -28,31 +28,31 @@ _COLUMNS: Final = ("task_id", "campaign", "model", "environment", "sequence", "s
 
 
 def checked_reason(reason: str) -> str:
-    """Return a reason that can be kept.
+    """Return a valid reason, stripped.
 
     Raises:
-        errors.InvalidInputError: if it is empty, or a treatise.
+        errors.InvalidInputError: if it is empty or too long.
     """
     if not reason.strip() or len(reason) > MAX_REASON_CHARS:
         raise errors.InvalidInputError(
             f"a reason has 1 to {MAX_REASON_CHARS} characters (got {len(reason.strip())})",
-            next_step="Say in a sentence why, for whoever looks at these samples later: --reason TEXT.",
+            next_step="Say why in a sentence, for people who look at these samples later: --reason TEXT.",
         )
     return reason.strip()
 
 
 @dataclass(frozen=True, slots=True)
 class Invalidation:
-    """What is to be marked, and why.
+    """Which samples to mark, how, and why.
 
     Attributes:
-        chosen: the samples, of the named tasks if there are names.
-        reason: why, for whoever looks at them later.
+        reason: why, for people who look at the samples later.
         by: who marks them; the user of this process when empty.
-        resample: have their tasks taken again, as another stage. That cannot be undone: two samples of a task would
+        task_ids: restricts the choice to these tasks; None for all.
+        resample: sample their tasks again, as another stage. That cannot be undone, since two samples of a task would
             count.
-        undo: have invalidated samples count again.
-        unscore: have the scores hold again that samples were stored with; nothing is invalidated then.
+        undo: let invalidated samples count again.
+        unscore: restore the scores with which samples were stored, without invalidating any.
     """
 
     chosen: Chosen
@@ -71,13 +71,13 @@ class Invalidation:
 
 @dataclass(frozen=True, slots=True)
 class Invalidated:
-    """What was marked, or would be.
+    """What was, or would be, marked.
 
     Attributes:
-        mark: its id; empty where there was nothing to mark, or nothing was to be.
-        pairs: model, environment, and how many of its samples changed.
-        final: samples that an undo leaves as they are, since their tasks are taken again.
-        problems: what could not be read, and was not looked at.
+        mark: id of the mark; empty if there was nothing to mark, or for a dry run.
+        pairs: model, environment, and number of samples that change.
+        final: samples that an undo leaves unchanged, since their tasks are sampled again.
+        problems: what could not be read, and was skipped.
         is_undo: whether the samples count again.
         rows: the samples, without their conversations.
     """
@@ -94,7 +94,7 @@ class Invalidated:
 def invalidate(
     objects: ObjectStore, log: MarkLog, visible: Visible, what: Invalidation, now: float, *, dry_run: bool = False
 ) -> Invalidated:
-    """Mark samples, in one step, and return how many of what; those that are marked so already are left out."""
+    """Mark samples, in one step, and return how many; samples that already have the mark are left out."""
     found = scan(objects, visible, what.chosen, _COLUMNS, everything=True)
     rows = found.frame
     if what.task_ids is not None:

@@ -1,10 +1,10 @@
-"""The journal: what a campaign owes and what it has, in a database that survives any kill.
+"""The journal: a campaign's open tasks and unstored samples, in a database that survives any kill.
 
-It holds the due times and sequence numbers of every model and environment, the *open tasks* (given out, no sample yet)
-and the *spool* (samples accepted, not yet visible in the store). A sample is accepted by one transaction that closes
-its task and spools its row: either both happen or neither, so a task yields one sample at most, and a killed process
-leaves its unfinished tasks open for the next one. Several processes may share a journal; each is a *holder*, and the
-database knows which of them live: by a locked file each on one machine (SQLite), by leases on many (PostgreSQL).
+It holds the due times and sequence numbers of every model and environment, the *open tasks* (assigned, no sample yet)
+and the *spool* (samples accepted, not yet visible in the store). One transaction accepts a sample: it closes the task
+and spools the row, both or neither. So a task yields at most one sample, and a killed process leaves its unfinished
+tasks open for the next one. Several processes may share a journal; each is a *holder*, and the database knows which
+are alive: by a locked file each on one machine (SQLite), by leases on many (PostgreSQL).
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ from headgate.storage.spool import Spool, SpooledBatch, SpoolState
 
 @dataclass(frozen=True, slots=True)
 class JournalHistory:
-    """What a campaign needs of its past when a sampler starts.
+    """The history that a campaign needs when a sampler starts.
 
     Attributes:
-        pairs: by (model, environment).
-        counts: scored samples of the last 24 h, as (time, samples) per minute.
+        pairs: records by (model, environment).
+        counts: scored samples of the last 24 h, as (time, samples) per minute, by (model, environment).
         pauses: (level, paused until) by model.
     """
 
@@ -69,7 +69,7 @@ class JournalHistory:
 
 
 class TaskState(StrEnum):
-    """Where the journal knows a task to be."""
+    """A task's state in the journal."""
 
     OPEN = "open"
     STARTED = "started"
@@ -78,28 +78,28 @@ class TaskState(StrEnum):
 
 
 JOURNAL_LEASE_S: Final = 30.0
-"""A holder of a journal that machines share is dead when it has not been heard of for so long."""
+"""A holder of a journal shared by several machines counts as dead when it has not renewed its lease for this long."""
 
 
 class Journal:
     """The journal of one campaign, opened by one holder. Synchronous; used from one thread at a time.
 
-    Lives from `__init__` to `close`. Not closing it is legal: the next holder takes over what this one left.
+    Lives from `__init__` to `close`. It need not be closed: the next holder takes over what this one left.
     """
 
     def __init__(
         self, place: JournalPlace, campaign: str, *, fsync: bool = True, lease_s: float = JOURNAL_LEASE_S
     ) -> None:
-        """Open the journal of `campaign` at `place`, which is made when it is missing.
+        """Open the journal of `campaign` at `place`, creating it if it is missing.
 
         Args:
-            place: a folder, or a PostgreSQL database, that holds the journals of all campaigns.
+            place: a folder, or a PostgreSQL database, with the journals of all campaigns.
             campaign: part of every task's identity.
             fsync: wait for the disk when samples are accepted. Without it a kill still loses nothing, a power cut may.
-            lease_s: in a database, how long this holder counts as alive after it was last heard of.
+            lease_s: in PostgreSQL, how long this holder counts as alive after its last renewal.
 
         Raises:
-            JournalError: if the place cannot be used, is no journal, or another version wrote it.
+            JournalError: if the place cannot be used, is not a journal, or was written by another version.
         """
         self.campaign = campaign
         self.holder: HolderId = new_holder_id()
@@ -113,9 +113,9 @@ class Journal:
         else:
             self._db = SqliteJournal(self.file_of(place, campaign), campaign, self.holder, fsync=fsync)
         self.place = self._db.place
-        """Where this campaign's journal is, for people."""
+        """Location of this campaign's journal, for display."""
         self.renew_every_s = self._db.renew_every_s
-        """How often `renew` is to be called; None where nobody needs it."""
+        """Interval in which `renew` must be called; None if it need not be."""
         self._said = ""
         self._pairs = PairBook(self._db)
         self._spool = Spool(self._db, self.holder)
@@ -128,10 +128,10 @@ class Journal:
 
     @staticmethod
     def is_there(place: JournalPlace, campaign: str) -> bool:
-        """Return whether the campaign has a journal at `place`; opening it would make one.
+        """Return whether the campaign has a journal at `place`, without creating one.
 
         Raises:
-            JournalError: if the database does not answer, or the folder cannot be looked into.
+            JournalError: if the database does not answer, or the folder cannot be read.
         """
         if isinstance(place, PostgresAddress):
             from headgate.storage.journal_postgres import has_schema  # noqa: PLC0415 - of an optional extra
@@ -140,53 +140,53 @@ class Journal:
         try:
             return (place / plain_name(campaign)).is_dir()
         except OSError as error:
-            raise JournalError(f"journal {place} cannot be looked into: {error.strerror or error}") from error
+            raise JournalError(f"journal {place} cannot be read: {error.strerror or error}") from error
 
     @staticmethod
     def file_of(folder: Path, campaign: str) -> Path:
-        """Return where the journal of a campaign is, or would be."""
+        """Return the path of a campaign's journal, whether or not it exists."""
         return folder / plain_name(campaign) / "journal.db"
 
     def lease(self) -> tuple[str, str]:
-        """Return the key of this process's lease of the campaign in the store, and where the journal is, for people."""
+        """Return the key of this process's campaign lease in the store, and the journal's location for display."""
         key = f"{LEASES}{plain_name(self.campaign)}/{meta_of(self._db, 'journal_id')}.{self.holder}"
         return key, f"{self.place} on {socket.gethostname()}"
 
     def told(self) -> AbstractContextManager[None]:
-        """Raise damage of what is read inside as a `JournalError`; let all other errors pass."""
+        """Return a context that raises damage of the journal as a `JournalError`, and other errors unchanged."""
         return self._db.told()
 
     def check(self) -> None:
-        """Read all of it; raises `JournalError` if it is damaged."""
+        """Read the whole journal; raises `JournalError` if it is damaged."""
         with self._db.told():
             self._db.check()
             self._spool.samples()
 
     def renew(self) -> None:
-        """Tell the other holders that this one is alive."""
+        """Renew this holder's lease."""
         self._db.renew()
 
     def announce(self, run: ServedRun | None = None) -> None:
-        """Say to whoever looks for it that this process serves a run's monitoring API, until the journal is closed.
+        """Announce, until the journal is closed, that this process serves a run's monitoring API.
 
-        Without a run, say again what was said last: nobody heard it while the disk was full.
+        Without a run, repeat the last announcement, which is lost if the disk was full.
         """
         self._said = run.said() if run is not None else self._said
         if self._said:
             self._db.holders.announce(self._said)
 
     def interrupt(self) -> None:
-        """Have a call of another thread that waits for a database fail; safe from any thread."""
+        """Interrupt another thread's call that waits for a database; callable from any thread."""
         self._db.interrupt()
 
     # Tasks.
 
     def open(self, openings: Sequence[Opening]) -> list[Task | AlreadyTaken]:
-        """Give each opening its sequence number and record it as open, in one transaction; results in order."""
+        """Assign each opening its sequence number and record its task as open, in one transaction; results in order."""
         with self._transaction():
             self._refresh()
             self._pairs.look_up((opening.model, opening.environment) for opening in openings)
-            # Of those that their source counts, the ones that were not given before.
+            # Openings numbered by their source, as far as these numbers were not assigned before.
             counted = [self._task_of(one, one.sequence).task_id for one in openings if one.sequence is not None]
             given = {task_id for (task_id,) in self._db.each("give", [(task_id,) for task_id in counted])}
             rows: list[tuple[object, ...]] = []
@@ -199,7 +199,7 @@ class Journal:
         return results
 
     def withdraw(self, task_ids: Iterable[str]) -> None:
-        """Close tasks without a sample: their model has left the roster."""
+        """Close tasks without a sample, because their model has left the roster."""
         mine = {self._positions[task_id]: task_id for task_id in task_ids if task_id in self._positions}
         with self._transaction():
             held = self._held(mine)
@@ -210,10 +210,10 @@ class Journal:
             del self._positions[task_id]
 
     def adopt(self, environments: Iterable[str], models: Iterable[str]) -> list[Task]:
-        """Take over open tasks of dead or departed holders in these environments and models, and their spool.
+        """Take over the open tasks of dead or departed holders in these environments and models, and their spool.
 
-        Tasks that this holder has in hand, and lost because it was thought dead, are its own again, and not returned.
-        Those that were withdrawn are closed.
+        Tasks in progress here that this holder lost because it was considered dead become its own again, and are not
+        returned. Withdrawn tasks are closed.
         """
         with self._transaction():
             self._bury_dead()
@@ -246,7 +246,7 @@ class Journal:
         return list(mine.values())
 
     def state_of(self, task_id: str) -> TaskState:
-        """Return where a task is, whoever holds it. O(open tasks and spooled samples): for people who ask."""
+        """Return a task's state, whichever process holds it. O(open tasks and spooled samples): for commands only."""
         for model, environment, sequence, stage, started in self._db.run("open_identities"):
             if task_id_of(model, environment, sequence, stage, self.campaign) == task_id:
                 return TaskState.STARTED if started else TaskState.OPEN
@@ -254,7 +254,7 @@ class Journal:
         return TaskState.SPOOLED if is_spooled else TaskState.UNKNOWN
 
     def open_cells(self) -> frozenset[tuple[str, str, int]]:
-        """Return model, environment and sequence of each open task, whoever holds it."""
+        """Return model, environment and sequence of each open task of any holder."""
         return frozenset(row[:3] for row in self._db.run("open_identities"))
 
     # Samples.
@@ -268,20 +268,20 @@ class Journal:
         rested: Iterable[str] = (),
         spent: Mapping[str, Spending] = NOTHING_SPENT,
     ) -> set[str]:
-        """Make samples durable (fsync) and close their tasks; return the ids accepted.
+        """Make samples durable (fsync) and close their tasks; return the ids of the accepted ones.
 
-        A sample whose task this holder does not hold (any more) is not accepted: another one was, or will be.
+        A sample whose task this holder does not, or no longer, hold is not accepted: another one was, or will be.
 
         Args:
-            samples: whose episodes have ended.
-            now: wall seconds.
-            started: tasks whose episodes have begun; should this process die, it is counted on them.
-            rested: tasks that have begun, and wait without doing anything: no death of a process counts on them.
-            spent: by model, since it was last told: what a sample took is known to others no later than the sample.
+            samples: samples of episodes that have ended.
+            now: wall time in seconds.
+            started: tasks whose episodes have begun; if this process dies, that counts as an attempt of theirs.
+            rested: tasks that have begun but only wait, so that a death of the process does not count.
+            spent: spending by model since it was last reported, so that others learn of it no later than of the sample.
         """
         found = {s.task_id: (self._positions[s.task_id], s) for s in samples if s.task_id in self._positions}
         with self._transaction(durable=bool(samples)):
-            # An episode that has ended already, most often, need not be noted as begun.
+            # Most episodes have already ended, and need not be recorded as begun.
             begun = {self._positions[task_id] for task_id in started if task_id in self._positions}
             begun.difference_update(position for position, _ in found.values())
             self._db.many("start_task", [(position,) for position in begun])
@@ -301,33 +301,33 @@ class Journal:
         return self._spool.state()
 
     def next_batch(self, at_most: int) -> SpooledBatch | None:
-        """Return an unconfirmed batch, else one of the oldest rows; None when the spool is empty."""
+        """Return an unconfirmed batch, else a new one of the oldest rows; None when the spool is empty."""
         with self._transaction():
             batch_id = self._spool.assign(at_most)
         return None if batch_id is None else self._spool.batch(batch_id)
 
     def batch_stored(self, batch_id: BatchId) -> None:
-        """Forget a batch that is visible in the store."""
+        """Remove a batch that is visible in the store."""
         with self._transaction():
             self._spool.remove(batch_id)
 
     def spooled(self) -> list[Sample]:
-        """Return every sample that is accepted and not yet confirmed by the store, of all holders."""
+        """Return all holders' samples that are accepted but not yet confirmed by the store."""
         return self._spool.samples()
 
     # History.
 
     def is_new(self) -> bool:
-        """Return whether nothing was ever restored into or sampled from this journal."""
+        """Return whether `restore` was never called for this journal."""
         return meta_of(self._db, "restored_at") is None
 
     def reconcile(self, now: float, due_s: Mapping[str, float]) -> tuple[float, int]:
-        """Make what lies ahead of wall time `now`, and cannot be true, be now; return how far it lay, and of how many.
+        """Set times implausibly far after wall time `now` to `now`; return the largest offset and their number.
 
-        `due_s` says by environment how far ahead the due time last taken may lie: a pair's first may be to come.
+        `due_s` is the allowed offset by environment of the due time last taken, since a pair's first may be in future.
 
         Raises:
-            ClockDisagreesError: if another process of the journal is running, and goes by a clock ahead of this one.
+            ClockDisagreesError: if another process of the journal is running with a clock ahead of this one.
         """
         with self._transaction():
             self._refresh()
@@ -341,12 +341,12 @@ class Journal:
         counts: Iterable[tuple[str, str, float, int]],
         now: float,
     ) -> None:
-        """Take over what the store knows, once in the life of a journal.
+        """Initialise a new journal from the store; does nothing if that was done before.
 
         Args:
             pairs: (model, environment, next sequence number, end of the last sample).
             counts: (model, environment, time, scored samples) of the last 24 h.
-            now: wall seconds.
+            now: wall time in seconds.
         """
         with self._transaction(durable=True):
             if not self.is_new():
@@ -379,7 +379,7 @@ class Journal:
         )
 
     def recount(self, counts: Iterable[tuple[str, str, float, int]]) -> None:
-        """Count scored samples (model, environment, wall time of their end, how many) in, or out where less than 0."""
+        """Add scored samples (model, environment, wall time of their end, number) to the counts; negative subtracts."""
         with self._transaction():
             self._refresh()
             self._count((int(at // 60), model, environment, n) for model, environment, at, n in counts)
@@ -396,44 +396,45 @@ class Journal:
             self._db.run("clear_pause", {"model": model})
 
     def claim_notice(self, key: str, at: float, again_before: float) -> bool:
-        """Return whether a notice is to be told: no process of the journal has, or last before that time."""
+        """Return whether to send a notice: True unless a process of the journal sent it since `again_before`."""
         values = {"key": key, "at": at, "again_before": again_before}
         with self._transaction():
             return bool(self._db.run("claim_notice", values).rowcount == 1)
 
     def release_notice(self, key: str) -> bool:
-        """Return whether a notice was told, whose matter has ended now."""
+        """Remove a notice whose cause has ended; return whether it had been sent."""
         with self._transaction():
             return bool(self._db.run("release_notice", {"key": key}).rowcount == 1)
 
     def told_notices(self) -> list[str]:
-        """Return the keys of the notices that were told and have not ended."""
+        """Return the keys of the notices that were sent and whose causes have not ended."""
         return [key for (key,) in self._db.run("told_notices")]
 
     def exchange_spending(self, reports: Mapping[str, SpendingReport], now: float) -> dict[str, SpendingAnswer]:
-        """Tell what was spent of models, and ask what may be; return the answer for each that is asked or heard about.
+        """Report spending by model and request grants; return an answer for each model with a request or with news.
 
-        Every process of the journal counts into the same 24 h, and those that have died count no longer as holding any.
+        All processes of the journal share the same 24 h budget; dead ones lose their grants.
         """
         with self._transaction():
             exchange = self._spending.exchange(reports, now)
         return self._spending.done(exchange)
 
     def share_limits(self, reports: Mapping[LimitKey, LimitReport], now: float) -> dict[LimitKey, LimitShare]:
-        """Tell what was learnt of providers' limits; return what may be taken for each of which anything is known."""
+        """Report what was learnt about providers' limits; return this process's share of each known limit."""
         if not any(each.limit or each.is_rated for each in reports.values()) and self.limits.is_empty():
             return {}
         with self._transaction():
             return self.limits.share(reports, now)
 
     def pauses(self) -> dict[str, tuple[int, float]]:
-        """Return (level, paused until) by model, whichever process paused it."""
+        """Return (level, paused until) by model, whichever process paused the model."""
         return {model: (level, until) for model, level, until in self._db.run("pauses")}
 
     def steer(self, order: ControlOrder, by: str, now: float, *, dry_run: bool = False) -> tuple[ControlChange, bool]:
         """Change a control durably, or give an order; return the change, and whether it changes anything.
 
-        Where it does not, that is the change in force. A `dry_run` only says so. Raises as `ControlBook.ordered`.
+        If it does not, the returned change is the one in force. A `dry_run` writes nothing. Raises as
+        `ControlBook.ordered`.
         """
         if dry_run:
             return self.controls.ordered(order, by, now)
@@ -444,28 +445,28 @@ class Journal:
         return change, is_new
 
     def is_shared(self) -> bool:
-        """Return whether another process that lives has it open."""
+        """Return whether another living process has the journal open."""
         return self._db.holders.others()
 
     def open_count(self) -> int:
-        """Return how many tasks are open, of all holders."""
+        """Return the number of open tasks of all holders."""
         return int(self._db.run("open_count").fetchone()[0])
 
     def spool_count(self) -> int:
-        """Return how many samples are spooled, of all holders."""
+        """Return the number of spooled samples of all holders."""
         return self._spool.count()
 
     def scrub(self) -> None:
-        """Have the disk hold nothing of what was removed."""
+        """Erase removed data from the disk."""
         self._db.scrub()
 
     def close(self) -> None:
-        """Leave open tasks and spooled samples to the next holder, and close. Legal more than once."""
+        """Leave open tasks and spooled samples to the next holder, and close; idempotent."""
         if not self._is_open:
             return
         self._is_open = False
         with contextlib.suppress(*JOURNAL_REFUSED, JournalError), self._transaction(durable=True):
-            # A full disk must not keep the process from ending: that the holder is gone says the same.
+            # A full disk must not keep the process from ending; others notice the dead holder anyway.
             self._db.run("abandon_tasks", {"holder": self.holder})
             self._db.run("abandon_samples", {"holder": self.holder})
             self.batches.abandon(self.holder)
@@ -476,7 +477,7 @@ class Journal:
     # Inside.
 
     def _refresh(self) -> None:
-        """Take note of what other processes have written: numbers of pairs, and positions of open tasks."""
+        """Reread what other processes may have changed: sequence numbers of pairs, and positions of open tasks."""
         if self._pairs.refresh():
             self._next_position = max(self._next_position, 1 + self._db.run("last_position").fetchone()[0])
 
@@ -493,7 +494,7 @@ class Journal:
         )
 
     def _open_one(self, opening: Opening, given: set[str], rows: list[tuple[object, ...]]) -> Task | AlreadyTaken:
-        """Return the task of an opening, with its row added to `rows`; one of `given` is taken out of there."""
+        """Return the task of an opening and add its row to `rows`; removes its id from `given`."""
         if opening.sequence is None:
             taken = self._pairs.take(opening)
             if isinstance(taken, AlreadyTaken):
@@ -515,7 +516,7 @@ class Journal:
         return task
 
     def _is_open_by_number(self, task: Task) -> bool:
-        """Return whether a task is open that its source counts, since the sampler has given its number."""
+        """Return whether a task numbered by its source is open already, under the same number from the sampler."""
         if not self._pairs.was_numbered(task.model, task.environment, task.sequence):
             return False
         pair = self._pairs.key(task.model, task.environment)
@@ -545,7 +546,7 @@ class Journal:
 
     @contextlib.contextmanager
     def _transaction(self, *, durable: bool = False) -> Iterator[None]:
-        """One write transaction; `durable` waits for the disk, otherwise a power cut may undo it, a kill may not."""
+        """Run one write transaction; `durable` waits for the disk, else a power cut, but no kill, may undo it."""
         try:
             with self._db.transaction(durable=durable):
                 yield
@@ -555,9 +556,9 @@ class Journal:
             raise
 
     def _bury_dead(self) -> None:
-        """Free what holders left whose process is gone: their lock can be taken, or their file is missing.
+        """Free what dead holders left, whose lock can be taken or whose file is missing.
 
-        What was running when the process died may be why it died, and is counted.
+        Tasks that were running when the process died may have killed it, so that counts as an attempt.
         """
         for (holder,) in self._db.run("holders").fetchall():
             if self._db.holders.is_dead(holder):

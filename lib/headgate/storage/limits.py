@@ -1,4 +1,4 @@
-"""What the processes of a journal have learnt of providers' limits: each begins where the others have come to."""
+"""What the processes of a journal have learnt about providers' limits: each starts from the others' findings."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from headgate.core.rates import NO_RATES, RateLimits
 from headgate.storage.journal_database import JournalDatabase
 
 _POSSIBLE: Final = {unit: (1 if unit == "requests_per_minute" else 100, 10**9) for unit in RateLimits._fields}
-"""What a provider can allow per minute, at least and at most: with fewer tokens one short reply would take minutes."""
+"""Plausible range of limits per minute: with fewer tokens, one short reply would take minutes."""
 
 
 class LimitKey(NamedTuple):
-    """What a limit belongs to: a provider's address and account, and its name of the model."""
+    """Identifies a limit: a provider's address and account, its name for the model, and the kind of limit."""
 
     provider: str
     model: str
     domain: str
-    """The kind of requests; or a limit per minute that is learnt for all of them, as `RateLimits` names it."""
+    """The kind of requests; or the field of `RateLimits` for a limit per minute learnt for all requests."""
 
 
 @dataclass(frozen=True, slots=True)
 class LimitReport:
-    """What one process says of a limit.
+    """One process's report on a limit.
 
     Attributes:
-        cap: requests in flight that it allows itself at most.
-        told: the limit that it last said or was told; None before.
-        limit: the number in flight at which the provider said no, or what refusals show of a limit per minute, of this
-            process; None when it never did, 0 when it is given up.
-        is_rated: whether limits per minute hold for it, of which each process has an equal part.
+        cap: maximum requests in flight that it allows itself.
+        told: its limit in the last exchange; None before the first.
+        limit: requests in flight at which the provider refused this process, or its part of a limit per minute that
+            refusals reveal; None if the provider never refused, 0 if the limit is given up.
+        is_rated: whether limits per minute apply to it, of which each process gets an equal part.
     """
 
     cap: int
@@ -43,10 +43,10 @@ class LimitReport:
 
 @dataclass(frozen=True, slots=True)
 class LimitShare:
-    """What one process may take a provider's limit for: its part of all that is known, and how many share that.
+    """One process's part of a provider's limit, and how many processes share it.
 
-    The limit is None where none is known, and only limits per minute that are not learnt are shared; 0 where it was
-    given up. `ignored` is what the journal had in its place that cannot be true.
+    The limit is None if none is known and only configured limits per minute are shared; 0 if it was given up.
+    `ignored` is an implausible value of the journal that was discarded.
     """
 
     limit: int | None
@@ -55,15 +55,15 @@ class LimitShare:
 
 
 class LimitBook:
-    """Keeps each limit, over all processes that use it. Owned by a journal.
+    """Keeps each limit for all processes that use it. Owned by a journal.
 
-    A process that meets it reports how its own part has changed, and the whole changes by as much: it is never the sum
-    of what each takes, so that processes come and go without changing it. What is older than a day, or lies ahead of
-    the clock, is forgotten. Bounds: at least one request for each process, at most the caps of all; of a limit per
-    minute, what is possible.
+    A process that hits a limit reports how its own part has changed, and the total changes by that much. The total is
+    not the sum of the parts in use, so processes come and go without changing it. Entries older than a day, or in the
+    future, are ignored. Bounds: at least one request per process, at most the sum of the caps; for a limit per minute,
+    the plausible range.
 
-    Processes that learn a limit per minute at the same time have each measured a part, and the whole is the sum. One
-    that holds less than an equal part cannot give it up for all.
+    Processes that learn a limit per minute at the same time have each measured a part, and the total is their sum. A
+    process with less than an equal part cannot give up the limit for all.
     """
 
     def __init__(self, db: JournalDatabase, me: str) -> None:
@@ -71,11 +71,11 @@ class LimitBook:
         self._me = me
 
     def is_empty(self) -> bool:
-        """Return whether nothing is known of any limit."""
+        """Return whether no limit is known."""
         return self._db.run("any_limit").fetchone() is None
 
     def share(self, reports: Mapping[LimitKey, LimitReport], now: float) -> dict[LimitKey, LimitShare]:
-        """Take reports and return the shares of what is known; inside of a write transaction."""
+        """Process reports and return the shares of known limits; call it inside a write transaction."""
         known = self._known(now)
         sharers = self._sharers()
         shares: dict[LimitKey, LimitShare] = {}
@@ -101,7 +101,7 @@ class LimitBook:
         return shares
 
     def rates(self, now: float) -> dict[tuple[str, ...], RateLimits]:
-        """Return the limits per minute that are learnt, by provider and model."""
+        """Return the learnt limits per minute, by provider and model."""
         found: dict[tuple[str, ...], RateLimits] = {}
         for key, total in self._known(now).items():
             if key.domain in _POSSIBLE and total:
@@ -113,11 +113,11 @@ class LimitBook:
         return {LimitKey(*key): total for *key, total, at in rows if at > now - DAY_S and credible(at, now) == at}
 
     def leave(self) -> None:
-        """Leave what this process takes to the others; inside of a write transaction."""
+        """Release this process's shares; call it inside a write transaction."""
         self._db.run("drop_limit_shares", {"holder": self._me})
 
     def _sharers(self) -> dict[tuple[str, ...], set[str]]:
-        """Return the processes that live, by what they share, and by (provider, model) of it."""
+        """Return the living processes by the limit that they share, and by its (provider, model)."""
         found: dict[tuple[str, ...], set[str]] = {}
         dead: dict[str, bool] = {}
         for *key, holder in self._db.run("limit_sharers").fetchall():
@@ -131,7 +131,7 @@ class LimitBook:
 
 
 def _is_news(report: LimitReport, total: int | None, count: int, *, is_rate: bool) -> bool:
-    """Return whether a report changes the whole."""
+    """Return whether a report changes the total."""
     if report.limit is None or report.limit == report.told:
         return False
     if not report.told:

@@ -32,7 +32,7 @@ class Part:
     """One Parquet object: rows of one environment and one UTC day of `finished_at`.
 
     Attributes:
-        added: how many of the columns `schema.ADDED` it has; one of an earlier version lacks those that came since.
+        added: how many of the columns in `schema.ADDED` it has; a part of an earlier version lacks the later ones.
     """
 
     path: str
@@ -50,18 +50,18 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What one batch, or one compaction, put into the store.
+    """What one batch or compaction put into the store.
 
     Attributes:
-        batch_id: of the batch, or `compact-…`.
-        parts: visible while no compaction hides them.
-        quarantined_rows: of the batch; they are in `quarantine_path`.
-        quarantine_path: key of the quarantined rows, None when there are none.
-        quarantine_reason: of the first quarantined row.
+        batch_id: id of the batch, or `compact-…`.
+        parts: its parts, visible unless a compaction hides them.
+        quarantined_rows: number of the batch's rows in `quarantine_path`.
+        quarantine_path: key of the quarantined rows, None if there are none.
+        quarantine_reason: why the first of them is in quarantine.
         merges: ids of the manifests from which a compaction took parts; empty for a batch.
-        replaces: ids of the manifests of which no part is left, so that nobody needs to read them again.
-        removes: batch id -> paths of parts that are hidden although others of their manifest are not.
-        created_at: wall time of a compaction; None for a batch, whose manifest depends on its samples alone.
+        replaces: ids of the manifests that have no visible part left, and need not be read again.
+        removes: batch id -> paths of hidden parts of a manifest that has other, visible ones.
+        created_at: wall time of a compaction; None for a batch, whose manifest depends only on its samples.
     """
 
     batch_id: str
@@ -81,7 +81,7 @@ class Manifest:
 
 
 def sealed(content: Mapping[str, Any]) -> bytes:
-    """Return JSON bytes of `content` with the checksum by which `unsealed` knows it again."""
+    """Return JSON bytes of `content` with a checksum that `unsealed` verifies."""
     body = orjson.dumps(content, option=orjson.OPT_SORT_KEYS)
     return b'{"content":' + body + b',"sha256":"' + hashlib.sha256(body).hexdigest().encode() + b'"}\n'
 
@@ -90,7 +90,7 @@ def unsealed(data: bytes, key: str) -> dict[str, Any]:
     """Return the content of sealed bytes.
 
     Raises:
-        errors.CorruptDataError: if they are no JSON, of another format, or do not match their checksum.
+        errors.CorruptDataError: if they are not JSON, have another format, or do not match their checksum.
     """
     try:
         outer = orjson.loads(data)
@@ -115,7 +115,7 @@ def manifest_bytes(manifest: Manifest) -> bytes:
 
 
 def manifest_of(data: bytes, key: str) -> Manifest:
-    """Return the manifest that `data`, the object at `key`, holds.
+    """Return the manifest in `data`, the object at `key`.
 
     Raises:
         errors.CorruptDataError: if it cannot be read or does not match its checksum.
@@ -131,10 +131,10 @@ def manifest_of(data: bytes, key: str) -> Manifest:
 
 
 _STORED_AS: Final = {"day": "date", "size_bytes": "bytes", "has_conversations": "conversations"}
-"""Fields of a part that manifests call otherwise."""
+"""Fields of a part that have another name in manifests."""
 
 _FIRST_ADDED: Final = 2
-"""Columns that a part has whose manifest says of `added` only that it is true."""
+"""Number of added columns of a part whose manifest has `added` as true instead of a number."""
 
 
 def _stored(part: Part) -> dict[str, Any]:
@@ -154,14 +154,14 @@ def _part(stored: Mapping[str, Any]) -> Part:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """An object that was left out, and why; the rest of the store is not touched by it."""
+    """An object that was left out, and why; it does not affect the rest of the store."""
 
     path: str
     reason: str
 
 
 def problem_of(path: str, error: errors.StoreError) -> Problem:
-    """Return the problem that an error about the object at `path` is."""
+    """Return an error about the object at `path` as a problem."""
     return Problem(path, error.message.removeprefix(path).lstrip())
 
 
@@ -170,12 +170,12 @@ class Visible:
     """The store at one moment.
 
     Attributes:
-        manifests: by batch id, those of which a part may be visible, without the parts that a compaction hides.
-        replaced: id of every other manifest that is there -> wall time of the compaction that replaced it.
-        removed: path of every single part that is hidden -> wall time of the compaction that hid it.
-        last_compaction: number of the latest one, readable or not; 0 before the first.
-        problems: manifests that cannot be read; their rows are left out. Marks that cannot be read hold nothing.
-        marks: what does not count, and what was scored anew.
+        manifests: batch id -> manifest that may have visible parts, without the parts that a compaction hides.
+        replaced: id of every other existing manifest -> wall time of the compaction that replaced it.
+        removed: path of every individually hidden part -> wall time of the compaction that hid it.
+        last_compaction: number of the latest compaction, readable or not; 0 before the first.
+        problems: manifests that cannot be read, whose rows are left out, and unreadable marks, which have no effect.
+        marks: which samples do not count, and new scores.
     """
 
     manifests: Mapping[str, Manifest]
@@ -194,9 +194,9 @@ class Visible:
 def read_manifests(
     objects: ObjectStore, batch_ids: Iterable[str], problems: list[Problem]
 ) -> Iterator[tuple[str, Manifest]]:
-    """Yield the manifests of batches by their ids; those that cannot be read are added to `problems` instead.
+    """Yield batch ids with their manifests; unreadable ones are added to `problems` instead.
 
-    One that is missing was forgotten by a sweep since it was listed: what replaced it shows its rows.
+    A missing manifest was deleted by a sweep since it was listed: the one that replaced it shows its rows.
     """
     keys = {manifest_key(batch_id): batch_id for batch_id in batch_ids}
     for key, data in zip(keys, objects.get_many(list(keys)), strict=True):
@@ -209,17 +209,17 @@ def read_manifests(
 
 
 class ManifestLog:
-    """Reads manifests, each once: they never change. Owned by one store; calls must not overlap."""
+    """Reads manifests, each once, since they never change. Owned by one store; calls must not overlap."""
 
     def __init__(self, objects: ObjectStore) -> None:
         self._objects = objects
         self._read: dict[str, Manifest] = {}
 
     def visible(self) -> Visible:
-        """Return what is visible now: one listing, and one read per manifest that is new.
+        """Return what is visible now, with one listing, and one read per new manifest.
 
-        A listing that runs beside a compaction shows either the manifests that it takes parts from, which stay for a
-        grace period, or its own manifest too, which hides them: never both and never neither.
+        A listing during a compaction has the manifests whose parts it merges, which stay for a grace period, and maybe
+        the compaction's own manifest, which hides these parts. So each row is visible exactly once.
         """
         listed = {batch_id for found in self._objects.listing(MANIFESTS) if (batch_id := batch_id_of(found.key))}
         numbered = sorted(batch_id for batch_id in listed if compaction_number(batch_id) is not None)
@@ -233,7 +233,7 @@ class ManifestLog:
         manifests = {
             one: _without(self._read[one], removed) for one in sorted(listed - replaced.keys()) if one in self._read
         }
-        # Of a compaction that was replaced itself only what it hides is needed, not its parts.
+        # Of a replaced compaction, only the list of what it hides is still needed, not its parts.
         hidden = {m.batch_id: replace(m, parts=()) for m in compactions if m.batch_id in replaced}
         self._read = manifests | hidden
         last = max((compaction_number(one) or 0 for one in numbered), default=0)

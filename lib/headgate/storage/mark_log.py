@@ -1,4 +1,4 @@
-"""Where marks are kept: sealed objects under `marks/`, each written once, and merged into one when they are many."""
+"""Storage of marks: sealed objects under `marks/`, each written once, and merged when there are many."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from headgate.storage.objects import MissingObjectError, ObjectStore, whole
 
 MARKS: Final = "marks/"
 MANY: Final = 16
-"""So many objects of marks are worth merging."""
+"""Number of mark objects from which they are merged."""
 
 _MERGED: Final = re.compile(r"marks/merged-(\d{9})\.json")
 _ATTEMPTS: Final = 5
@@ -28,7 +28,7 @@ _ATTEMPTS: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """One object: marks with their rows, and the keys of the objects that it stands for."""
+    """One object: marks with their rows, and the keys of the objects that it replaces."""
 
     marks: tuple[Mark, ...]
     rows: pl.DataFrame
@@ -45,14 +45,14 @@ class MarkLog:
         self._read: tuple[frozenset[str], Marks] = (frozenset(), NO_MARKS)
 
     def marks(self) -> tuple[Marks, tuple[Problem, ...]]:
-        """Return what holds now, and the objects that cannot be read: one listing, and one read per new object."""
+        """Return the current marks, and the unreadable objects, with one listing, and one read per new object."""
         for _ in range(_ATTEMPTS):
             problems: list[Problem] = []
             self._listed = {found.key: found.modified_at for found in self._objects.listing(MARKS)}
             is_missing = self._fetch(sorted(key for key in self._listed if _MERGED.fullmatch(key)), problems)
             current = self._listed.keys() - self._replaced()
             if not (self._fetch(sorted(current), problems) or is_missing):
-                break  # else what was merged meanwhile is in an object that this listing does not show
+                break  # else objects were merged meanwhile into one that is not in this listing
         kept = {key: self._held[key] for key in sorted(current) if key in self._held}
         if self._read[0] != kept.keys():
             every = Marks.of((m for held in kept.values() for m in held.marks), (held.rows for held in kept.values()))
@@ -60,23 +60,23 @@ class MarkLog:
         return self._read[1], tuple(problems)
 
     def add(self, mark: Mark, rows: pl.DataFrame, number: int = 0) -> None:
-        """Write what a mark says of some samples; it holds, durably, when this returns.
+        """Write a mark's rows for some samples; it is durable and in force when this returns.
 
-        Columns of `ROWS` that `rows` has not are null.
+        Columns of `ROWS` that `rows` lacks become null.
         """
         filled = pl.concat([pl.DataFrame(schema=ROWS), rows], how="diagonal")
         self._objects.put_many([(f"{MARKS}{mark.mark}-{number:06d}.json", _bytes(_Held((mark,), filled, ())))])
 
     def merge(self, *, without: Collection[str] = ()) -> None:
-        """Merge all objects into one, without what they say of some tasks.
+        """Merge all objects into one, dropping the rows of the tasks in `without`.
 
-        The objects that it stands for are deleted at once where something was left out, and by `tidy` otherwise.
+        The merged objects are deleted at once if rows were dropped, and later by `tidy` otherwise.
         """
         while True:
             marks, problems = self.marks()
             rows = marks.rows.filter(~pl.col("task_id").is_in(list(without)))
             if problems or (without and rows.height == marks.rows.height):
-                return  # what cannot be read now may be read again
+                return  # an unreadable object may become readable again, so nothing is merged now
             numbers = [int(found[1]) for key in self._listed if (found := _MERGED.fullmatch(key))]
             key = f"{MARKS}merged-{max(numbers, default=0) + 1:09d}.json"
             if self._objects.create(key, _bytes(_Held(marks.log, rows, tuple(sorted(self._listed))))):
@@ -85,7 +85,7 @@ class MarkLog:
             self._objects.delete_many(sorted(self._listed))
 
     def tidy(self, before: float) -> None:
-        """Merge objects when they are many, and delete those that others have stood for since `before`, wall time."""
+        """Merge objects if there are many, and delete those that were replaced before wall time `before`."""
         if self.marks()[1]:
             return
         replaced = self._replaced()
@@ -94,12 +94,12 @@ class MarkLog:
             self.merge()
 
     def _replaced(self) -> dict[str, float]:
-        """Return the keys of objects that others stand for, and when those were written."""
+        """Return the keys of replaced objects, and when their replacement was written."""
         held = {key: self._held[key] for key in sorted(self._listed) if key in self._held}
         return {old: self._listed[key] for key, one in held.items() for old in one.replaces}
 
     def _fetch(self, keys: Collection[str], problems: list[Problem]) -> bool:
-        """Read the objects that are new, and add those that cannot be read to `problems`; True if one was missing."""
+        """Read new objects, add unreadable ones to `problems`, and return whether one was missing."""
         wanted, is_missing = [key for key in keys if key not in self._held], False
         for key, data in zip(wanted, self._objects.get_many(wanted), strict=True):
             try:
@@ -112,7 +112,7 @@ class MarkLog:
 
 
 def new_mark(marks: Marks, verb: Verb, now: float, *, by: str, reason: str, **more: Any) -> Mark:
-    """Return a mark that comes after all others."""
+    """Return a new mark, later than all others."""
     at = max([now, *(one.marked_at + 0.001 for one in marks.log[-1:])])
     return Mark(f"{datetime.fromtimestamp(at, UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(4)}", verb, at, by, reason, **more)
 

@@ -1,4 +1,4 @@
-"""Marks on stored samples: what counts no longer, and scores that were given anew; the samples stay as they are."""
+"""Marks on stored samples: which no longer count, and new scores; the samples themselves stay unchanged."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from headgate.storage.schema import FRAME_SCHEMA
 
 
 class Verb(StrEnum):
-    """What a mark says of its samples; of several marks on one sample the latest holds."""
+    """What a mark does to its samples; of several marks on one sample the latest is in force."""
 
     INVALIDATE = "invalidate"
     VALIDATE = "validate"
@@ -26,13 +26,14 @@ class Verb(StrEnum):
 
 @record
 class Mark:
-    """What somebody said of some samples.
+    """One change of the status or scores of some samples.
 
     Attributes:
-        marked_at: wall time; that of a later mark is higher, whatever its clock said.
-        reason: why, in the words of whoever made it.
-        scorer: what gave the scores of a `rescore`; empty for others.
-        resample: whether the tasks of invalidated samples are taken again; such samples stay invalid.
+        mark: id of the mark.
+        marked_at: wall time; a later mark always has a later time, whatever the clock showed.
+        reason: why, in the words of `marked_by`.
+        scorer: source of the scores of a `rescore`; empty for others.
+        resample: whether the tasks of invalidated samples are sampled again; such samples stay invalid.
     """
 
     mark: str
@@ -48,7 +49,7 @@ SCORING: Final = ("score", "success", "why", "error_kind", "error")
 """Columns of a sample that a new score replaces."""
 
 ROWS: Final = pl.Schema({"mark": pl.String, "task_id": pl.String} | {name: FRAME_SCHEMA[name] for name in SCORING})
-"""Columns of what marks say of single samples; those of a score are null in marks that give none."""
+"""Columns of a mark's row for one sample; those of a score are null in marks without scores."""
 
 LOG: Final = pl.Schema(
     dict.fromkeys(("mark", "verb", "marked_by", "reason", "scorer"), pl.String)
@@ -59,7 +60,7 @@ STATE: Final = pl.Schema(
     {"task_id": pl.String, "invalid": pl.Boolean, "resample": pl.Boolean, "scorer": pl.String}
     | {f"new_{name}": FRAME_SCHEMA[name] for name in SCORING}
 )
-"""What holds of each marked sample: `scorer` is null where its first score does."""
+"""Current state of each marked sample: `scorer` is null if its original score is in force."""
 
 
 @dataclass(frozen=True)
@@ -67,9 +68,9 @@ class Marks:
     """All marks of a store at one moment.
 
     Attributes:
-        log: the marks, the oldest first.
-        rows: what they say of single samples (`ROWS`).
-        version: equal for marks that say the same; empty for none.
+        log: the marks, oldest first.
+        rows: their rows for single samples (`ROWS`).
+        version: equal for equal marks; empty for none.
     """
 
     log: tuple[Mark, ...]
@@ -78,7 +79,7 @@ class Marks:
 
     @classmethod
     def of(cls, marks: Iterable[Mark], rows: Iterable[pl.DataFrame]) -> Self:
-        """Return the marks as one; those that are there twice count once."""
+        """Return the marks combined, without duplicates."""
         log = tuple(sorted({one.mark: one for one in marks}.values(), key=lambda one: (one.marked_at, one.mark)))
         every = pl.concat([pl.DataFrame(schema=ROWS), *rows]).unique(["mark", "task_id"], maintain_order=True)
         counts = dict(every.group_by("mark").len().iter_rows())
@@ -87,13 +88,13 @@ class Marks:
 
     @cached_property
     def history(self) -> pl.DataFrame:
-        """What was said of each sample, by whom, when and why, the oldest first."""
+        """All marks of each sample, with author, time and reason, oldest first."""
         log = pl.DataFrame([asdict(one) for one in self.log], schema=LOG)
         return self.rows.join(log, on="mark").sort("marked_at", "mark", maintain_order=True)
 
     @cached_property
     def state(self) -> pl.DataFrame:
-        """What holds of each marked sample (`STATE`)."""
+        """Current state of each marked sample (`STATE`)."""
         invalid = self._latest(Verb.INVALIDATE, Verb.VALIDATE).select("task_id", "resample", invalid=True)
         new = [pl.col(name).alias(f"new_{name}") for name in SCORING]
         scored = self._latest(Verb.RESCORE, Verb.UNSCORE).select("task_id", "scorer", *new)
@@ -101,17 +102,17 @@ class Marks:
         return joined.with_columns(pl.col("invalid", "resample").fill_null(value=False)).select(*STATE)
 
     def _latest(self, verb: Verb, opposite: Verb) -> pl.DataFrame:
-        """Return the rows of samples of which `verb` was said last, and not its opposite."""
+        """Return the rows of samples whose latest mark of the two verbs is `verb`, not its opposite."""
         said = self.history.filter(pl.col("verb").is_in([verb, opposite]))
         return said.unique("task_id", keep="last", maintain_order=True).filter(pl.col("verb") == verb)
 
     def applied(self, rows: pl.DataFrame, *, everything: bool = False, original: bool = False) -> pl.DataFrame:
-        """Return the samples that count, with the scores that hold.
+        """Return the samples that count, with their current scores.
 
         Args:
-            rows: have a `task_id`.
-            everything: leave none out, and say in columns `invalid` and `resample` which do not count.
-            original: with the scores that they were stored with.
+            rows: samples with a column `task_id`.
+            everything: keep all samples, and show in columns `invalid` and `resample` which do not count.
+            original: keep the scores with which they were stored.
         """
         if not self.log:
             return rows.with_columns(invalid=False, resample=False) if everything else rows
@@ -128,4 +129,4 @@ class Marks:
         return found.filter(~pl.col("invalid")).select(rows.columns)
 
 
-NO_MARKS: Final = Marks((), pl.DataFrame(schema=ROWS))  # made without polars' threads, which no fork survives
+NO_MARKS: Final = Marks((), pl.DataFrame(schema=ROWS))  # created without polars' threads, which do not survive a fork

@@ -1,4 +1,4 @@
-"""What the sample store needs of a place to keep objects; `folder` and `s3` are the two places."""
+"""The object storage interface of the sample store, and its implementation in a folder; `s3` has the other one."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ _MANIFEST_KEY: Final = re.compile(r"manifests/([A-Za-z0-9][A-Za-z0-9._-]{0,119})
 
 
 def checked_batch_id(batch_id: str) -> str:
-    """Return `batch_id` when it can name a batch of samples.
+    """Return `batch_id` if it can name a batch of samples.
 
     Raises:
-        errors.InvalidInputError: if it has other characters than a file name has everywhere, or names a compaction.
+        errors.InvalidInputError: if it has characters that are not portable in file names, or names a compaction.
     """
     if not _BATCH_ID.match(batch_id) or batch_id.startswith(COMPACT_PREFIX):
         raise errors.InvalidInputError(
@@ -49,8 +49,8 @@ def checked_batch_id(batch_id: str) -> str:
 def part_key(environment: str, day: date, batch_id: str, number: int, sha256: str) -> str:
     """Return the key of part `number` of a batch.
 
-    The key carries the beginning of the content's checksum: a second try of the batch by another version of the
-    Parquet writer makes an object of its own and never changes one that a manifest already vouches for.
+    The key contains the beginning of the content's checksum: if another version of the Parquet writer retries the
+    batch, it creates another object, and never changes one that a manifest already names.
     """
     folder = f"{SAMPLES}environment={quote(environment, safe='')}/date={day.isoformat()}/"
     return f"{folder}{batch_id}-{number}-{sha256[:12]}.parquet"
@@ -84,7 +84,7 @@ def compaction_number(batch_id: str) -> int | None:
 
 
 class MissingObjectError(errors.StoreError):
-    """An object is not there."""
+    """An object does not exist."""
 
     code: ClassVar[str] = "missing_object"
     http_status: ClassVar[int] = 404
@@ -101,20 +101,19 @@ class ObjectInfo:
 
 
 def whole(data: bytes | errors.StoreError) -> bytes:
-    """Return what `get_many` gave for a key; raises it where it is the error that reading the object ended with."""
+    """Return an object's data from `get_many`; raise it if it is the error from reading the object."""
     if isinstance(data, errors.StoreError):
         raise data
     return data
 
 
 class ObjectStore(Protocol):
-    """Objects under keys. Calls block, so they belong into a thread; each is safe to repeat and to run at once.
+    """Objects under keys. Calls block, so run them in a thread; each may be repeated and run concurrently.
 
-    An object appears whole or not at all, and a call that returned survives a power cut. Every call ends by itself
-    within its deadline.
+    Writes are atomic, and durable when the call returns, even after a power cut. Every call ends within its deadline.
 
     Raises (all calls):
-        errors.StoreError: if the place refused, failed or stalled; `StoreNotWritableError` when it never will work.
+        errors.StoreError: if the storage refused, failed or stalled; `StoreNotWritableError` if retrying cannot help.
     """
 
     @property
@@ -122,10 +121,10 @@ class ObjectStore(Protocol):
         """The address, without secrets."""
 
     def put_many(self, objects: Sequence[tuple[str, bytes]]) -> None:
-        """Write the objects, replacing what has their keys."""
+        """Write the objects, replacing existing ones."""
 
     def create(self, key: str, data: bytes) -> bool:
-        """Write the object if nothing has its key; False when something has."""
+        """Write the object unless its key exists; return whether it was written."""
 
     def get(self, key: str) -> bytes:
         """Return the object; raises `MissingObjectError` when there is none."""
@@ -140,13 +139,13 @@ class ObjectStore(Protocol):
         """Delete the objects; those that are not there are no error."""
 
     def sweep_temporary(self, before: float) -> int:
-        """Delete what writers that died left behind before wall time `before`; return how much that was."""
+        """Delete what dead writers left before wall time `before`; return the number of files."""
 
     def query_root(self) -> tuple[str, AbstractFileSystem | None]:
-        """Return what makes keys into paths for DuckDB, and the file system that opens them if it is ours."""
+        """Return the prefix that turns keys into DuckDB paths, and the file system to open them, None for its own."""
 
     def close(self) -> None:
-        """Let go of connections; legal more than once."""
+        """Close connections; idempotent."""
 
 
 _TEMPORARY: Final = ".tmp"
@@ -214,7 +213,7 @@ class FolderObjects:
                     try:
                         found = path.stat()
                     except FileNotFoundError:
-                        continue  # deleted by another process since the folder was read
+                        continue  # deleted by another process since the folder was listed
                     yield ObjectInfo(path.relative_to(self._root).as_posix(), found.st_size, found.st_mtime)
 
     def delete_many(self, keys: Sequence[str]) -> None:
@@ -250,11 +249,15 @@ class FolderObjects:
         return temporary
 
     def _make(self, folder: Path) -> None:
-        """Make a folder and those above it, each entry flushed once by this process: another may have died between."""
+        """Create a folder and its parents, flushing each once, since another process may have died before doing so."""
         if folder in self._durable_folders and folder.is_dir():
             return
         if folder == self._root:
+            made = [each for each in folder.parents if not each.is_dir()]
             folder.mkdir(parents=True, exist_ok=True)
+            for each in (folder, *made):
+                with contextlib.suppress(PermissionError):  # a folder that others own was there before
+                    flush_folder(each.parent)
         else:
             self._make(folder.parent)
             folder.mkdir(exist_ok=True)

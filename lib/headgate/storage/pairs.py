@@ -15,11 +15,11 @@ class Opening:
     """A request to open one task.
 
     Attributes:
-        due_at: when the task fell due; wall seconds.
+        due_at: wall time in seconds at which the task fell due.
         interval_s: spacing of dues; a due time less than half of it after the last one taken is the same due time.
-        data_length: tasks of the environment, for the index.
-        sequence: when the source of the task counts itself; None takes the next number.
-        slot_at: for the first task of a pair, the due time that it takes in place of `due_at`.
+        data_length: number of the environment's tasks, for the index.
+        sequence: number assigned by the task's source; None takes the next number.
+        slot_at: for a pair's first task, the due time that it uses up instead of `due_at`.
     """
 
     model: str
@@ -60,15 +60,15 @@ class _Pair:
 
 
 _MOST_KNOWN: Final = 100_000
-"""Pairs that are remembered, 20 MB: models come and go, and nobody says which are gone."""
+"""Maximum cached pairs (20 MB): models come and go, and removals are not reported here."""
 
 
 class PairBook:
-    """Gives out sequence numbers. Owned by a journal; used inside of its write transactions.
+    """Assigns sequence numbers. Owned by a journal; used inside its write transactions.
 
-    What was read or written last is remembered, and trusted as long as the database says that no other process has
-    changed it since: a task then costs no query. `refresh` begins a transaction that gives numbers, `save` ends it,
-    `forget` follows a rollback.
+    Caches what was read or written, as long as the database reports that no other process has written since: a task
+    then costs no query. Call `refresh` at the start of a transaction that assigns numbers, `save` at its end, `forget`
+    after a rollback.
     """
 
     def __init__(self, db: JournalDatabase) -> None:
@@ -78,7 +78,7 @@ class PairBook:
         self._is_known = False
 
     def refresh(self) -> bool:
-        """Forget what another process may have changed; return whether one has written."""
+        """Drop the cache if another process may have written; return whether it was dropped."""
         is_stale = self._db.claim() or not self._is_known or len(self._known) > _MOST_KNOWN
         if is_stale:
             self.forget()
@@ -86,7 +86,7 @@ class PairBook:
         return is_stale
 
     def look_up(self, pairs: Iterable[tuple[str, str]]) -> None:
-        """Read what is needed of these pairs, and make those that are new, all at once."""
+        """Load these pairs into the cache, creating new ones, all at once."""
         unknown = sorted({pair for pair in pairs if pair not in self._known})
         for model, environment, *row in self._db.each("pair", unknown):
             self._known[model, environment] = _Pair(*row)
@@ -95,7 +95,7 @@ class PairBook:
             self._known[model, environment] = _Pair(key, 0, None)
 
     def forget(self) -> None:
-        """Forget everything that is remembered."""
+        """Drop the cache."""
         self._known.clear()
         self._changed.clear()
         self._is_known = False
@@ -105,7 +105,7 @@ class PairBook:
         return self._pair(model, environment).key
 
     def take(self, opening: Opening) -> tuple[int, int] | AlreadyTaken:
-        """Return the pair's number and its next sequence number, unless the due time was taken before."""
+        """Assign the next sequence number; return the pair's number and it, unless the due time was already taken."""
         pair = self._pair(opening.model, opening.environment)
         if pair.last_due is not None:
             is_first = opening.slot_at is not None
@@ -118,11 +118,11 @@ class PairBook:
         return pair.key, sequence
 
     def was_numbered(self, model: str, environment: str, sequence: int) -> bool:
-        """Return whether a sequence number was given out or noted before."""
+        """Return whether a sequence number was assigned or noted before."""
         return sequence < self._pair(model, environment).next_sequence
 
     def note(self, opening: Opening, sequence: int) -> int:
-        """Note a number that the source of the task counts; return the pair's number."""
+        """Note a number assigned by the task's source; return the pair's number."""
         pair = self._pair(opening.model, opening.environment)
         pair.next_sequence = max(pair.next_sequence, sequence + 1)
         pair.last_due = opening.due_at
@@ -140,7 +140,7 @@ class PairBook:
         self._db.many("save_pair", rows)
 
     def raise_to(self, model: str, environment: str, next_sequence: int, last_due: float | None) -> None:
-        """Take over what the store knows of a pair, as far as it is ahead."""
+        """Advance a pair to the store's values, as far as those are ahead."""
         pair = self._pair(model, environment)
         pair.next_sequence = max(pair.next_sequence, next_sequence)
         pair.last_due = last_due if pair.last_due is None else pair.last_due

@@ -28,14 +28,14 @@ _READ_ONLY: Final = frozenset({duckdb.StatementType.SELECT, duckdb.StatementType
 QUERY_COLUMNS: Final[tuple[str, ...]] = (*COLUMNS, "date")
 """Columns of the view `samples`: those of a sample and the UTC day on which it ended.
 
-It has the samples that count, each task once, with the scores that hold; `stored` has all rows as they were stored,
-`marks` what was said of them since.
+It has the samples that count, each task once, with their current scores; `stored` has all rows as stored, `marks` the
+marks made since.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class QueryResult:
-    """What a query gave.
+    """The result of a query.
 
     Attributes:
         problems: manifests and parts that were left out.
@@ -47,7 +47,7 @@ class QueryResult:
 
 
 def query(objects: ObjectStore, visible: Visible, sql: str) -> QueryResult:
-    """Return what one SELECT (or EXPLAIN) over the view `samples` gives.
+    """Return the result of one SELECT (or EXPLAIN) over the view `samples`.
 
     Raises:
         errors.InvalidInputError: if the SQL cannot be run, changes anything, or reaches outside the store.
@@ -58,7 +58,7 @@ def query(objects: ObjectStore, visible: Visible, sql: str) -> QueryResult:
     try:
         return _answer(objects, parts, marks, statement, visible.problems)
     except _MAYBE_OF_A_PART as error:
-        # DuckDB stops at the first object that it cannot read; which these are is found by reading each once.
+        # DuckDB stops at the first object that it cannot read. Read each object once to find all of those.
         problems = verify(objects, visible).problems
         bad = {problem.path for problem in problems}
         good = [part for part in parts if part.path not in bad]
@@ -99,7 +99,7 @@ def _answer(
         _tabulate(connection, "marks", marks.history)
         _tabulate(connection, "marked", marks.state)
         connection.execute(_view(root, parts, marks))
-        # From here on only the store can be read, and nothing of this can be undone by the query.
+        # From here on only the store can be read, and the query cannot undo that.
         connection.execute(f"SET allowed_directories = [{_quoted(root)}]")
         connection.execute("SET enable_external_access = false")
         connection.execute("SET lock_configuration = true")
@@ -109,7 +109,7 @@ def _answer(
 
 
 def _tabulate(connection: duckdb.DuckDBPyConnection, name: str, rows: pl.DataFrame) -> None:
-    """Make a table of rows: by a file, since DuckDB reads frames of polars with PyArrow alone, a hundred megabytes."""
+    """Create a table of rows, through a file, since DuckDB needs PyArrow (100 MB) to read polars frames."""
     columns = ", ".join(f"{_name(column)} {_SQL_TYPES[str(kind)]}" for column, kind in rows.schema.items())
     connection.execute(f"CREATE TABLE {name} ({columns})")
     if rows.height:
@@ -124,7 +124,7 @@ def _view(root: str, parts: Sequence[Part], marks: Marks) -> str:
         return f"CREATE VIEW stored AS SELECT {columns} WHERE false; CREATE VIEW samples AS FROM stored"  # noqa: S608
     alike = [[part for part in parts if part.added == added] for added in sorted({part.added for part in parts})]
     stored = "CREATE VIEW stored AS " + " UNION ALL ".join(_source(root, some) for some in alike)
-    # Two journals, or an import, can bring a task twice. By environment: conditions on it still leave out parts.
+    # Two journals, or an import, can store a task twice. By environment, so that conditions on it still skip parts.
     first = "row_number() OVER (PARTITION BY environment, task_id ORDER BY finished_at) = 1"
     counted = "SELECT * FROM stored"
     if marks.log:
@@ -135,9 +135,9 @@ def _view(root: str, parts: Sequence[Part], marks: Marks) -> str:
 
 
 def _source(root: str, parts: Sequence[Part]) -> str:
-    """Return the statement that reads parts that have the same columns."""
+    """Return the statement that reads parts with the same columns."""
     paths = ", ".join(_quoted(root + part.path) for part in parts)
-    # Environment and day come from the folders, so that DuckDB does not open the parts that a condition rules out.
+    # Environment and day come from the folders, so that DuckDB does not open parts that a condition excludes.
     source = f"read_parquet([{paths}], hive_partitioning = true, hive_types = {{environment: VARCHAR, date: DATE}})"
     added = lacking_columns(parts[0].added).items()
     lacking = {name: "NULL" if value is None else _quoted(str(value)) for name, value in added}
@@ -161,7 +161,7 @@ def _quoted(text: str) -> str:
 
 
 def _refused(error: duckdb.Error) -> errors.InvalidInputError:
-    # DuckDB draws the place under the query; the reader has the query and gets one line.
+    # DuckDB prints the query with a marker below it; the reader has the query and gets one line.
     said = " ".join(str(error).partition("\nLINE ")[0].split()).rstrip(".")
     return errors.InvalidInputError(
         f"the query cannot be run: {said}",

@@ -1,4 +1,4 @@
-"""Repairing: what is whole of a damaged SQLite file goes into a new one; what cannot be read is told."""
+"""Repairs a damaged SQLite file: copies what is intact into a new one, and reports what cannot be read."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from headgate.durable.sqlite import is_damage
 from headgate.storage.spool import is_readable
 
 _LARGEST_GAP: Final = 100_000
-"""Rows between two readable ones that are tried one by one; more than any damaged page held."""
+"""Maximum rows between two readable ones that are tried one by one; more than any damaged page holds."""
 
 _JOURNAL: Final = {"spool", "spooled_samples", "pairs", "open_tasks", "meta"}
-"""By these tables a journal of samples is known."""
+"""Tables that identify a journal of samples."""
 
 
 @dataclass(frozen=True, slots=True)
 class Repaired:
-    """What a repair did.
+    """The result of a repair.
 
     Attributes:
-        rows: saved, by table.
+        rows: saved rows by table.
         lost: what could not be saved.
-        kept_as: the damaged file, as it was; None where nothing was damaged.
+        kept_as: path of the unchanged damaged file; None if nothing was damaged.
     """
 
     rows: dict[str, int]
@@ -38,14 +38,14 @@ class Repaired:
 
 
 def repair(path: Path, now: float) -> Repaired:
-    """Save what is whole of a SQLite file into one that takes its place, and keep the damaged one beside it.
+    """Copy the intact rows of a SQLite file into one that replaces it, and keep the damaged file beside it.
 
     Args:
-        path: a journal of samples or of placement, a job queue, or its tokens. One without damage is left as it is.
-        now: wall seconds; from when samples wait whose time of acceptance is lost.
+        path: a journal of samples or of placement, a job queue, or its tokens. An intact file is left as it is.
+        now: wall time in seconds; becomes the time of acceptance of samples that lost theirs.
 
     Raises:
-        JournalError: if there is no such file, a process uses it, or the new one cannot be written.
+        JournalError: if the file does not exist, a process uses it, or the new one cannot be written.
     """
     if not path.is_file():
         raise errors.JournalError(f"there is no file {path} to repair", next_step="Name the file of the database.")
@@ -63,7 +63,7 @@ def repair(path: Path, now: float) -> Repaired:
     except (OSError, sqlite3.Error) as error:
         raise errors.JournalError(
             f"{path} cannot be repaired: {error}",
-            next_step="Stop what uses it, and see that its folder can be written and has room for a copy.",
+            next_step="Stop what uses it, and make sure that its folder is writable and has room for a copy.",
         ) from error
 
 
@@ -71,7 +71,7 @@ def _alone(path: Path) -> sqlite3.Connection:
     db = sqlite3.connect(path, timeout=1.0, isolation_level=None)
     db.text_factory = lambda text: text.decode(errors="replace")
     try:
-        db.execute("PRAGMA writable_schema = ON")  # without it, SQLite reads nothing of a file that was cut
+        db.execute("PRAGMA writable_schema = ON")  # without it, SQLite reads nothing from a truncated file
         db.execute("PRAGMA locking_mode = EXCLUSIVE")
         db.execute("BEGIN EXCLUSIVE")
         db.execute("ROLLBACK")
@@ -93,7 +93,7 @@ def _is_whole(db: sqlite3.Connection) -> bool:
 
 
 def _saved(damaged: sqlite3.Connection, fresh: sqlite3.Connection) -> tuple[dict[str, int], list[str]]:
-    """Copy the schema and every row that can be read; return the rows by table, and the tables that are not whole."""
+    """Copy the schema and every readable row; return the rows by table, and what is incomplete."""
     made: list[tuple[str, str, str]] = []
     with suppress(sqlite3.Error):
         made.extend(damaged.execute("SELECT type, name, sql FROM sqlite_master WHERE sql IS NOT NULL"))
@@ -103,7 +103,7 @@ def _saved(damaged: sqlite3.Connection, fresh: sqlite3.Connection) -> tuple[dict
     for kind, name, sql in sorted(made, key=lambda one: one[0] != "table"):
         if name.startswith("sqlite_"):
             continue
-        with suppress(sqlite3.IntegrityError):  # a unique index, which the rows that are left contradict
+        with suppress(sqlite3.IntegrityError):  # a unique index that the remaining rows violate
             fresh.execute(sql)
         if kind == "table":
             if not _copied(damaged, fresh, name, has_rowid="WITHOUT ROWID" not in sql.upper()):
@@ -114,7 +114,7 @@ def _saved(damaged: sqlite3.Connection, fresh: sqlite3.Connection) -> tuple[dict
 
 
 def _copied(damaged: sqlite3.Connection, fresh: sqlite3.Connection, name: str, *, has_rowid: bool) -> bool:
-    """Copy a table from both ends to its damage, and what lies between by number; return whether nothing was missed."""
+    """Copy a table from both ends up to the damage, then rows in between one by one; return whether it is complete."""
     columns = fresh.execute(f'PRAGMA table_info("{name}")').fetchall()
     key = ["rowid"] if has_rowid else [column[1] for column in sorted(columns, key=lambda each: each[5]) if column[5]]
     names = ["rowid"] * has_rowid + [f'"{column[1]}"' for column in columns]
@@ -129,7 +129,7 @@ def _copied(damaged: sqlite3.Connection, fresh: sqlite3.Connection, name: str, *
         except sqlite3.DatabaseError:
             reached.append(fresh.execute(f'SELECT max({key[0]}) FROM "{name}"').fetchone()[0] or 0)  # noqa: S608
         else:
-            # What lies behind a cut is read as zeros: a row without what it must have is none, and was left out.
+            # Pages beyond a truncation read as zeros: such rows lack required values, so they were not inserted.
             return not reached and saved == next(numbers)
     if has_rowid:
         above = f'SELECT min(rowid) FROM "{name}" WHERE rowid > ?'  # noqa: S608 - as above
@@ -141,7 +141,7 @@ def _copied(damaged: sqlite3.Connection, fresh: sqlite3.Connection, name: str, *
 
 
 def _journal_repaired(db: sqlite3.Connection, damaged: set[str], now: float) -> list[str]:
-    """Make the tables of a journal agree with each other again; return what is lost."""
+    """Make the tables of a journal consistent again; return what is lost."""
     db.create_function("readable", 1, is_readable)
     db.create_function("wall", 0, lambda: now)
     (samples,) = db.execute(statements("headgate.storage", "journal.sql")["unreadable_samples"]).fetchone()
@@ -157,7 +157,7 @@ def _journal_repaired(db: sqlite3.Connection, damaged: set[str], now: float) -> 
 
 
 def _put_in_place(path: Path, new: Path, now: float) -> Path:
-    """Move the damaged file aside, with its log, and the new one into its place; return where the damaged one is."""
+    """Move the damaged file and its log aside, and the new one into its place; return the damaged file's path."""
     kept = path.with_name(f"{path.name}.damaged-{now:.0f}")
     with new.open("rb") as file:
         os.fsync(file.fileno())

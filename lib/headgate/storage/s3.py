@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 _PARALLEL: Final = 16
-"""Requests at once per call; more gains nothing against one bucket and crowds out other users of the network."""
+"""Concurrent requests per call; more gain nothing against one bucket and crowd out other users of the network."""
 
 _READ_ATTEMPTS: Final = 3
-"""A body that is cut off is asked for again; requests themselves are repeated by botocore."""
+"""Attempts to read a body that is cut off; botocore itself retries requests."""
 
 _SLOWEST_BYTES_PER_S: Final = 1_000_000.0
-"""Slower than this a transfer counts as stalled; large objects get their deadline stretched by it."""
+"""A slower transfer counts as stalled; extends the deadline of large objects."""
 
 _DENIED: Final = frozenset({"AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "NoSuchBucket", "403"})
 _MISSING: Final = frozenset({"NoSuchKey", "404"})
@@ -59,7 +59,7 @@ class S3Objects:
                 "read_timeout": self._timeout_s,
                 "max_pool_connections": 2 * _PARALLEL,
                 "retries": {"max_attempts": 4, "mode": "standard"},
-                # Parts carry a SHA-256 of ours; not every S3 API takes the trailing checksums of newer SDKs.
+                # Headgate checks parts by its own SHA-256; not every S3 API accepts newer SDKs' trailing checksums.
                 "request_checksum_calculation": "when_required",
                 "response_checksum_validation": "when_required",
             },
@@ -115,10 +115,10 @@ class S3Objects:
         return self.url, self._fs
 
     def close(self) -> None:
-        """Close the connections; legal more than once."""
-        client = self._fs._s3  # noqa: SLF001 - s3fs closes its session only when it is collected, at no known time
+        """Close the connections; idempotent."""
+        client = self._fs._s3  # noqa: SLF001 - s3fs closes its session only when garbage-collected
         if client is not None:
-            self._fs._s3 = None  # noqa: SLF001 - a later call connects anew
+            self._fs._s3 = None  # noqa: SLF001 - a later call reconnects
             self._run(client.close)
 
     async def _get(self, key: str) -> bytes:
@@ -139,7 +139,7 @@ class S3Objects:
             return error
 
     async def _call(self, method: str, *, read: bool = False, **arguments: Any) -> Any:
-        """Return the answer to one request, or its body, within the deadline; errors are ours."""
+        """Return the answer to one request, or its body, within the deadline; raises Headgate's errors."""
         what = f"{method} {self._bucket}/{arguments.get('Key', arguments.get('Prefix', ''))}"
         wait_s = self._timeout_s + len(arguments.get("Body", b"")) / _SLOWEST_BYTES_PER_S
         try:
@@ -177,7 +177,7 @@ class S3Objects:
         return result
 
     def _each(self, makes: Sequence[Callable[[], Coroutine[Any, Any, _T]]]) -> list[_T]:
-        """Return the results of all, some at a time; the first error ends the others."""
+        """Return the results of all calls, run `_PARALLEL` at a time; the first error cancels the others."""
         gate = asyncio.Semaphore(_PARALLEL)
 
         async def gated(make: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
@@ -196,7 +196,7 @@ class S3Objects:
 
 
 class _KeyTakenError(errors.StoreError):
-    """A conditional put found its key taken."""
+    """The key of a conditional put already exists."""
 
 
 class _CutOffError(errors.StoreError):

@@ -1,4 +1,4 @@
-"""An index of the stored samples in memory: everything but their conversations, in the order that a reader asks for."""
+"""An in-memory index of the stored samples, without their conversations, that lists them in various orders."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from headgate.storage.objects import ObjectStore
 from headgate.storage.schema import ADDED, COLUMNS, FRAME_SCHEMA
 
 MOST_ROWS: Final = 4_000_000
-"""Samples that are indexed, the newest; a million take about 150 MB."""
+"""Maximum number of indexed samples, the newest ones; a million take about 150 MB."""
 
 _STEP_PARTS: Final = 32
 _LISTED: Final = {"cost_micro", "judge_cost_micro", "finish_reason"}
 _LEFT: Final = frozenset({"seed", "sequence", "trace_id", "conversation", *ADDED}) - _LISTED
 _STORED: Final = tuple(name for name in COLUMNS if name not in _LEFT)
 _REPEATED: Final = ("campaign", "model", "environment", "stage")
-"""Columns of few different values, which are kept once."""
+"""Columns with few distinct values, which are stored once."""
 
 _SAID_CHARS: Final = 160
-"""Of a reason and of an error; the sample itself has the rest."""
+"""Characters kept of a reason and of an error; the sample itself has the rest."""
 
 _SCHEMA: Final = pl.Schema(
     {name: pl.Categorical() if name in _REPEATED else FRAME_SCHEMA[name] for name in _STORED}
@@ -39,7 +39,7 @@ _SCHEMA: Final = pl.Schema(
 
 
 class Order(StrEnum):
-    """In which order samples are listed."""
+    """The order in which samples are listed."""
 
     NEWEST = "newest"
     WORST = "worst"
@@ -48,7 +48,7 @@ class Order(StrEnum):
 
 
 _KEYS: Final[Mapping[Order, tuple[pl.Expr, ...]]] = {
-    # Ascending, every one: unscored samples come last where the score decides, and the newest first among equals.
+    # All ascending: ordered by score, unscored samples come last, and among equals the newest first.
     Order.NEWEST: (-pl.col("finished_at"),),
     Order.WORST: (pl.col("score").fill_null(2.0), -pl.col("finished_at")),
     Order.BEST: (-pl.col("score").fill_null(-1.0), -pl.col("finished_at")),
@@ -58,19 +58,19 @@ _KEYS: Final[Mapping[Order, tuple[pl.Expr, ...]]] = {
 
 @dataclass(frozen=True, slots=True)
 class SampleFilter:
-    """Which samples are listed; empty and None choose all.
+    """Which samples to list; empty and None select all.
 
     Attributes:
-        model: key (`name@revision`), or a name, which means every revision.
-        error: a kind, `any`, `none`, or `cut off`: an answer that ended at its limit of tokens.
-        min_score: scored at least so much.
-        max_score: scored at most so much.
-        min_latency_s: the episode took so long at least.
-        max_latency_s: at most.
-        since: ended at this wall time or later.
-        index: of the environment's tasks.
-        invalid: only samples that do not count any more (True), or only those that do (False).
-        text: in the conversation, the reason or the error; small and capital letters are the same.
+        model: key (`name@revision`), or a name, which selects every revision.
+        error: a kind, `any`, `none`, or `cut off` for an answer that ended at its token limit.
+        min_score: minimum score.
+        max_score: maximum score.
+        min_latency_s: minimum duration of the episode in seconds.
+        max_latency_s: maximum duration of the episode in seconds.
+        since: only samples that ended at this wall time or later.
+        index: index of the environment's task.
+        invalid: only samples that no longer count (True), or only those that do (False).
+        text: text in the conversation, the reason or the error, ignoring case.
     """
 
     model: str = ""
@@ -86,7 +86,7 @@ class SampleFilter:
     text: str = ""
 
     def condition(self) -> pl.Expr:
-        """Return what holds for rows of the index that are chosen, their text apart."""
+        """Return the condition for selected rows of the index, without `text`."""
         column, found = pl.col, []
         if self.environment:
             found.append(column("environment") == self.environment)
@@ -113,12 +113,12 @@ class SampleFilter:
 
 @dataclass(frozen=True, slots=True)
 class SamplePage:
-    """Some of the samples that are chosen, in order.
+    """A page of the selected samples, in order.
 
     Attributes:
-        rows: as many as were asked for, or what is left.
-        total: how many are chosen.
-        has_before: whether others stand before them.
+        rows: the requested number of samples, or fewer at an end of the list.
+        total: number of all selected samples.
+        has_before: whether there are samples before the page.
     """
 
     rows: pl.DataFrame
@@ -129,17 +129,17 @@ class SamplePage:
 
 @dataclass(frozen=True)
 class SampleIndex:
-    """The visible samples at one moment, each task once. Immutable: `caught_up` gives the next one.
+    """The visible samples at one moment, each task once. Immutable: `caught_up` returns a newer index.
 
     Attributes:
-        rows: a row for each, without its conversation, with the score that holds; `part` is a place in `parts`, and
-            `invalid` and `resample` say what marks say.
-        stored: the same, as they were stored.
-        parts: that are read, by number; gone ones keep their number.
-        marks: their version.
+        rows: a row per sample, without its conversation, with its current score; `part` is a key of `parts`, `invalid`
+            and `resample` come from marks.
+        stored: the same rows as they were stored.
+        parts: the parts read so far, by number; numbers are not reused.
+        marks: version of the marks.
         revision: grows with each change.
-        pending: parts that are visible and not read yet, the newest of which is read next.
-        left_out: rows that are older than the `MOST_ROWS` newest.
+        pending: number of visible parts not read yet, of which the newest is read next.
+        left_out: number of rows older than the `MOST_ROWS` newest.
         problems: what could not be read.
     """
 
@@ -153,7 +153,7 @@ class SampleIndex:
     problems: tuple[Problem, ...] = ()
 
     def caught_up(self, objects: ObjectStore, visible: Visible, within_s: float = 1.0) -> SampleIndex:
-        """Return the index with what is visible now, as far as it can be read in this time; the newest first."""
+        """Return an index of what is visible now, as far as it can be read in `within_s`, newest parts first."""
         ends_at = time.monotonic() + within_s
         wanted = {part.path: part for part in visible.parts}
         known = {part.path: number for number, part in self.parts.items()}
@@ -171,7 +171,7 @@ class SampleIndex:
                 room -= read.height
                 frames.append(_indexed(read, number))
         if len(frames) > 1:
-            # Two journals, or an import, can bring a task twice.
+            # Two journals, or an import, can store a task twice.
             stored = pl.concat(frames).unique("task_id", keep="first", maintain_order=True).rechunk()
         changed = bool(gone) or len(frames) > 1 or self.marks != visible.marks.version
         rows = visible.marks.applied(stored, everything=True) if changed else self.rows
@@ -183,7 +183,7 @@ class SampleIndex:
 
     @cached_property
     def names(self) -> Mapping[str, Sequence[str]]:
-        """Keys of models, names of environments, and kinds of errors that samples have, sorted, by column."""
+        """The models, environments and kinds of errors of all samples, sorted, by column."""
         columns = ("model", "environment", "error_kind")
         return {column: sorted(map(str, self.rows[column].drop_nulls().unique())) for column in columns}
 
@@ -197,15 +197,15 @@ class SampleIndex:
         size: int = 50,
         tasks: Collection[str] | None = None,
     ) -> SamplePage:
-        """Return the first samples that are chosen, or those next to one of them.
+        """Return the first selected samples, or those next to one of them.
 
         Args:
-            chosen: which samples; its text is not looked at, but `tasks` is.
-            order: of the list.
-            after: task id of the sample that they follow.
-            before: task id of the sample that they stand before.
-            size: how many at most.
-            tasks: only these; what a text was found in.
+            chosen: which samples; its text is ignored in favour of `tasks`.
+            order: order of the list.
+            after: task id of the sample that precedes the page.
+            before: task id of the sample that follows the page.
+            size: maximum number of samples.
+            tasks: only these tasks, such as those in which a text was found.
         """
         keys = (*_KEYS[order], pl.col("task_id"))
         found = (
@@ -225,17 +225,17 @@ class SampleIndex:
         )
 
     def parts_of(self, chosen: SampleFilter) -> list[Part]:
-        """Return the parts that hold samples that are chosen, whatever their text."""
+        """Return the parts with selected samples, ignoring their text."""
         found = self.rows.lazy().filter(chosen.condition()).select(pl.col("part").unique()).collect()["part"]
         return [self.parts[number] for number in found]
 
     def chosen(self, chosen: SampleFilter, tasks: Collection[str] | None = None) -> pl.DataFrame:
-        """Return all samples that are chosen, in no order; see `page`."""
+        """Return all selected samples, in no particular order; see `page`."""
         found = self.rows.lazy().filter(chosen.condition())
         return (found if tasks is None else found.filter(pl.col("task_id").is_in(list(tasks)))).collect()
 
     def row(self, task_id: str) -> dict[str, Any] | None:
-        """Return what is indexed of a sample; None where there is none."""
+        """Return the indexed columns of a sample; None if it is not in the index."""
         return next(self.rows.lazy().filter(pl.col("task_id") == task_id).collect().iter_rows(named=True), None)
 
 
@@ -247,7 +247,7 @@ def _indexed(read: pl.DataFrame, number: int) -> pl.DataFrame:
 
 
 def _beyond(names: Sequence[str], anchor: Sequence[Any], *, is_back: bool) -> pl.Expr:
-    """Return the condition that a row follows another one, or stands before it, by the first key that differs."""
+    """Return the condition that a row comes after (`is_back`: before) the anchor, by the first key that differs."""
     condition = pl.lit(value=False)
     for name, value in reversed(list(zip(names, anchor, strict=True))):
         column, own = pl.col(name), pl.lit(value)
@@ -256,19 +256,19 @@ def _beyond(names: Sequence[str], anchor: Sequence[Any], *, is_back: bool) -> pl
 
 
 MOST_FOUND: Final = 10_000
-"""Samples that a text is looked for in at most: whoever finds more asks for something narrower."""
+"""Number of found samples at which a text search stops; a narrower search finds the rest."""
 
 
 class TextSearch:
-    """Where a text was found, part by part: parts never change, so each is read once. Calls must not overlap."""
+    """A text search, part by part; each part is read once, since parts never change. Calls must not overlap."""
 
     def __init__(self, text: str) -> None:
-        # As it stands in a conversation, which is JSON; reasons and errors are compared with the plain text.
+        # The plain text for reasons and errors, and its JSON form for conversations.
         self._needles = [text, orjson.dumps(text).decode()[1:-1]]
         self._read: dict[str, list[str]] = {}
 
     def go_on(self, objects: ObjectStore, parts: Sequence[Part], within_s: float) -> int:
-        """Read parts that are not read yet, the newest first, for so long; return how many are left."""
+        """Read unread parts, newest first, for `within_s` seconds; return how many are left."""
         ends_at, problems = time.monotonic() + within_s, list[Problem]()
         left = sorted((part for part in parts if part.path not in self._read), key=attrgetter("max_finished_at"))
         while left and time.monotonic() < ends_at and sum(map(len, self._read.values())) < MOST_FOUND:
@@ -282,11 +282,11 @@ class TextSearch:
         return len(left)
 
     def found(self) -> list[str]:
-        """Return the task ids of the samples that have it."""
+        """Return the task ids of the samples that contain the text."""
         return [task_id for tasks in self._read.values() for task_id in tasks]
 
 
 def whole_sample(objects: ObjectStore, part: Part, task_id: str) -> dict[str, Any] | None:
-    """Return every column of a sample as it is stored; None where the part has it no more."""
+    """Return every column of a sample as stored; None if the part no longer has it."""
     found = (rows.filter(pl.col("task_id") == task_id) for _, rows in read_parts(objects, [part], None, []))
     return next((row for rows in found for row in rows.iter_rows(named=True)), None)

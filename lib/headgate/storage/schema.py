@@ -1,4 +1,4 @@
-"""The one schema of a stored sample: columns from `core.Sample`, rules per row, and the door that applies them."""
+"""The schema of a stored sample: columns from `core.Sample`, rules per row, and the validation that applies them."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ LATEST_S: Final = 4_102_444_800.0
 """2100-01-01 UTC. A later time is in milliseconds."""
 
 MAX_CLOCK_STEP_S: Final = 86_400.0
-"""Wall time may be set back while an episode runs; by more than a day it is no correction of a clock."""
+"""Wall time may be set back while an episode runs; more than a day is not a correction of a clock."""
 
 _MAX_NAME_CHARS: Final = 200
-"""As `core.checked_name` has it."""
+"""As in `core.checked_name`."""
 
 _NAME: Final = r"^[A-Za-z0-9][A-Za-z0-9._:@/+-]*$"
 _TASK_ID: Final = r"^t-[0-9a-f]{24}$"
@@ -36,10 +36,10 @@ class Rule:
     """A rule over one or more columns of a row.
 
     Attributes:
-        columns: what it reads; shown in the reason.
+        columns: the columns that it reads; shown in the reason.
         says: the rule, as the end of a sentence that begins with the first column's name.
-        holds: true for a row that keeps it, false else, never null.
-        reason: the sentence for a row that breaks it, null else.
+        holds: true for a row that satisfies the rule, otherwise false, never null.
+        reason: the sentence for a row that breaks it, otherwise null.
     """
 
     columns: tuple[str, ...]
@@ -55,7 +55,7 @@ class Rule:
 
 
 def _rule(columns: str, says: str, holds: pl.Expr) -> Rule:
-    # A null where none may be makes a comparison null: that breaks the rule.
+    # A forbidden null makes a comparison null, which breaks the rule.
     return Rule(tuple(columns.split()), says, holds.fill_null(value=False))
 
 
@@ -84,7 +84,7 @@ def _rules() -> Iterator[Rule]:
     yield _name("environment")
     yield _name("stage")
     yield from map(_whole_from_zero, ("sequence", "index", "seed"))
-    # NaN compares as greater than every number, so it is not between 0 and 1.
+    # polars orders NaN above every number, so it is not between 0 and 1.
     yield _rule("score", "be null or in [0, 1]", score.is_null() | score.is_between(0.0, 1.0))
     yield _rule(
         "score error_kind",
@@ -133,23 +133,23 @@ ADDED: Final[Mapping[str, str | int | None]] = MappingProxyType(
     {"served_model": None, "system_fingerprint": None, "cached_tokens": 0, "reasoning_tokens": 0, "cost_micro": None}
     | {"lane": "now", "request_seed": None, "answer": None, "judge_cost_micro": None, "finish_reason": None}
 )
-"""Columns that stores of earlier versions lack, in the order in which they came, and what they read as there."""
+"""Columns that stores of earlier versions lack, in the order in which they were added, with their values there."""
 
 FRAME_SCHEMA: Final = pl.Schema({field.name: _TYPES[str(field.type).split(" ")[0]] for field in fields(Sample)})
-"""Column types of a frame of samples; nullable are those whose field may be None."""
+"""Column types of a frame of samples; columns whose field may be None are nullable."""
 
 NULLABLE: Final[frozenset[str]] = frozenset(field.name for field in fields(Sample) if "None" in str(field.type))
 
 
 def lacking_columns(added: int) -> dict[str, str | int | None]:
-    """Return the columns that a part with the first so many of `ADDED` lacks, and what they read as."""
+    """Return the columns that a part with only the first `added` columns of `ADDED` lacks, with their values."""
     return dict(islice(ADDED.items(), added, None))
 
 
 _GETTERS: Final = tuple(attrgetter(name) for name in COLUMNS)
 
 
-# Rule by rule, and not their conjunction row by row: polars runs separate columns twice as fast for a small batch.
+# One column per rule instead of one conjunction: polars evaluates that twice as fast for a small batch.
 _RULES_HOLD: Final = [rule.holds.all().alias(f"{number}") for number, rule in enumerate(RULES)]
 
 
@@ -157,8 +157,8 @@ _RULES_HOLD: Final = [rule.holds.all().alias(f"{number}") for number, rule in en
 def sample_schema() -> DataFrameSchema:
     """Return the pandera schema of a frame of samples.
 
-    Validate eager frames: of a LazyFrame pandera checks only the types. Pandera takes most of a second to import (it
-    brings pandas), which who only reads samples need not wait for.
+    Validate eager frames: of a LazyFrame pandera checks only the types. Importing pandera takes most of a second (it
+    imports pandas), so readers of samples do not import it.
     """
     import pandera.polars as pa  # noqa: PLC0415
 
@@ -168,8 +168,8 @@ def sample_schema() -> DataFrameSchema:
     return pa.DataFrameSchema(
         name="sample",
         columns={name: pa.Column(kind, nullable=name in NULLABLE) for name, kind in FRAME_SCHEMA.items()},
-        # One check for all rules: pandera's cost per check (0.3 ms) times thirty rules would be ten times the cost of
-        # the rules themselves for a batch of 300. Which rules a bad row breaks is computed only when there is one.
+        # One check for all rules: with thirty checks, pandera's overhead (0.3 ms each) would be ten times the cost of
+        # the rules themselves for a batch of 300. Which rules a bad row breaks is computed only if there is one.
         checks=[pa.Check(rules_hold, name="rules", error="a row breaks a rule of headgate.storage.schema")],
         strict=True,
         ordered=True,
@@ -178,7 +178,7 @@ def sample_schema() -> DataFrameSchema:
 
 @cache
 def row_checks() -> DataFrameSchema:
-    """Return the same checks for a frame whose types are known: pandera takes 3 ms to look at 24 columns."""
+    """Return the same checks for a frame of known types, since pandera takes 3 ms to check 24 column types."""
     import pandera.polars as pa  # noqa: PLC0415 - as above
 
     return pa.DataFrameSchema(name="sample rows", checks=sample_schema().checks)
@@ -186,11 +186,11 @@ def row_checks() -> DataFrameSchema:
 
 @dataclass(frozen=True, slots=True)
 class Validated:
-    """A frame sifted at the door.
+    """A validated frame.
 
     Attributes:
-        good: the rows that hold every rule, in their order.
-        bad: the others, with a further column `reason`.
+        good: the rows that satisfy every rule, in order.
+        bad: the other rows, with a further column `reason`.
     """
 
     good: pl.DataFrame
@@ -218,7 +218,7 @@ def frame_of(samples: Sequence[Sample]) -> pl.DataFrame:
 
 
 def validated(frame: pl.DataFrame) -> Validated:
-    """Return the rows of an eager frame sifted into good and bad, each bad one with the rules that it breaks.
+    """Return the rows of an eager frame separated into good and bad ones, each bad one with the rules that it breaks.
 
     Raises:
         errors.InvalidInputError: if the columns or their types are not those of `FRAME_SCHEMA`.
@@ -229,11 +229,11 @@ def validated(frame: pl.DataFrame) -> Validated:
             next_step="Build the frame with headgate.storage.schema.frame_of.",
         )
     checks = row_checks()
-    from pandera.config import ValidationDepth, config_context  # noqa: PLC0415 - imported by now
+    from pandera.config import ValidationDepth, config_context  # noqa: PLC0415 - already imported
     from pandera.errors import SchemaErrors  # noqa: PLC0415
 
     try:
-        # Variables of the environment can switch pandera off; this door stays on whatever they say.
+        # Environment variables can disable pandera; this validation stays enabled regardless.
         with config_context(validation_enabled=True, validation_depth=ValidationDepth.SCHEMA_AND_DATA):
             checks.validate(frame, lazy=True)
     except SchemaErrors:
@@ -256,11 +256,11 @@ def _difference(schema: pl.Schema) -> str:
 
 
 def framed(samples: Sequence[Sample]) -> tuple[pl.DataFrame, list[tuple[Sample, str]]]:
-    """Return the samples as one frame, and apart those with a value that fits no column, with the reason."""
+    """Return the samples as one frame, and separately those with a value of a wrong type, with the reason."""
     try:
         return frame_of(samples), []
     except errors.InvalidInputError:
-        pass  # at least one misfit: found by taking the samples one by one
+        pass  # at least one does not fit; the loop below finds which
     fitting, misfits = [], []
     for sample in samples:
         try:

@@ -1,4 +1,4 @@
-"""Which of the stored samples are meant."""
+"""The selection of stored samples."""
 
 from __future__ import annotations
 
@@ -15,38 +15,38 @@ from headgate.core.errors import did_you_mean
 from headgate.storage.manifest import Part, Visible
 
 _LISTED: Final = 10
-"""Names that an error lists at most."""
+"""Maximum names that an error lists."""
 
 
 def require_named(what: str, names: Iterable[str], known: set[str]) -> None:
-    """Return when the store has samples of every model, environment or campaign that somebody named.
+    """Return if the store has samples of every named model, environment or campaign.
 
     Raises:
-        InvalidInputError: naming the first that it has not, the nearest one that it has, and some of them.
+        InvalidInputError: naming the first that it lacks, the nearest one that it has, and some others.
     """
     for name in sorted(set(names) - known):
         listed = ", ".join(sorted(known)[:_LISTED]) or "none at all"
         raise errors.InvalidInputError(
             f"the store has no sample of {what} {name!r}{did_you_mean(name, known, cutoff=0.5)}",
-            next_step=f"It has samples of the {what}s: {listed}; `headgate summary` shows all that it has.",
+            next_step=f"It has samples of the {what}s: {listed}; `headgate summary` shows all of them.",
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """Which samples are meant, to be read, exported or forgotten; empty and None choose all.
+    """Which samples to read, export or delete; empty and None select all.
 
     Attributes:
-        models: keys (`name@revision`), or names, which mean every revision.
-        since: ended at this wall time or later.
-        until: ended before this wall time.
-        min_score: scored at least so much.
-        successes: only samples that their environment calls a success.
-        original: with the scores that samples were stored with, whatever they were rescored to.
+        models: keys (`name@revision`), or names, which select every revision.
+        since: only samples that ended at this wall time or later.
+        until: only samples that ended before this wall time.
+        min_score: minimum score.
+        successes: only samples that their environment considers a success.
+        original: use the scores with which samples were stored, ignoring later ones.
     """
 
     COLUMNS: ClassVar[Sequence[str]] = ("model", "campaign", "finished_at", "score", "success")
-    """What `rows` looks at."""
+    """The columns that `rows` needs."""
 
     models: frozenset[str] = frozenset()
     environments: frozenset[str] = frozenset()
@@ -67,24 +67,24 @@ class Chosen:
 
     @property
     def bounds(self) -> tuple[object, ...]:
-        """What is chosen among the samples of one model in one environment."""
+        """The criteria other than model and environment."""
         return self.campaign, self.since, self.until, self.min_score, self.successes
 
     def require_known(self, visible: Visible) -> None:
-        """Return when a store has something of every model and environment that is named.
+        """Return if the store has samples of every named model and environment.
 
         Raises:
-            errors.InvalidInputError: naming the first of which it has nothing.
+            errors.InvalidInputError: naming the first of which it has none.
         """
         keys = {model for part in visible.parts for model in part.models}
-        # A name without its revision means every revision, and is compared with such names.
+        # A name without a revision selects every revision, and is compared with names without revisions.
         plain = {name for name in self.models if "@" not in name}
         require_named("model", plain, {key.rpartition("@")[0] for key in keys})
         require_named("model", self.models - plain, keys)
         require_named("environment", self.environments, {part.environment for part in visible.parts})
 
     def wants(self, part: Part) -> bool:
-        """Return whether the part can hold such rows; read from its manifest alone."""
+        """Return whether the part may contain selected rows, judging only by its manifest."""
         return (
             (not self.environments or part.environment in self.environments)
             and (self.since is None or part.max_finished_at >= self.since)
@@ -92,7 +92,7 @@ class Chosen:
         )
 
     def cut_from(self, part: Part) -> pl.Expr | None:
-        """Return which rows of the part ended in time; None where all did, by its manifest."""
+        """Return a condition for the part's rows that ended in the time span; None if all did, by its manifest."""
         since = -math.inf if self.since is None else self.since
         until = math.inf if self.until is None else self.until
         if since <= part.min_finished_at and part.max_finished_at < until:
@@ -100,7 +100,7 @@ class Chosen:
         return pl.col("finished_at").is_between(since, until, closed="left")
 
     def rows(self, frame: pl.DataFrame) -> pl.DataFrame:
-        """Return the rows of a part that are chosen."""
+        """Return the selected rows of a part."""
         if self.models:
             name = pl.col("model").str.replace(r"@[^@]*$", "")
             frame = frame.filter(pl.col("model").is_in(list(self.models)) | name.is_in(list(self.models)))

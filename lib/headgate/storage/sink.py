@@ -1,4 +1,4 @@
-"""The sink: from the spool into the store, in batches, until the store has them."""
+"""The sink: moves samples from the spool into the store, in batches, until the store confirms them."""
 
 from __future__ import annotations
 
@@ -30,30 +30,30 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _RETRY_S: Final = 2.0
-"""A full disk is freed by people, not in milliseconds."""
+"""Pause before a blocked write is tried again: people free a full disk, which takes a while."""
 
 
 class JournalThread:
-    """Runs calls of a journal in order, on a thread of its own.
+    """Runs a journal's methods in order on a separate thread.
 
-    Owned by the campaign; `close` waits for the calls under way and closes the journal.
+    Owned by the campaign; `close` waits for calls in progress and closes the journal.
 
     Attributes:
-        problem: why the journal could not be written at the last try (a full disk), and which journal; calls of `write`
-            wait meanwhile. Empty while it can be.
-        unblocked: called when it can be written again.
+        problem: why the last try to write the journal failed (a full disk), and which journal; calls of `write` wait
+            meanwhile. Empty while writing works.
+        unblocked: called when writing works again.
     """
 
     def __init__(
         self, journal: Journal, *, inline: bool = False, clock: Clock | None = None, emit: Emit = unheard
     ) -> None:
-        """Take charge of a journal.
+        """Take ownership of a journal.
 
         Args:
-            journal: which from now on is used through this object only.
-            inline: run calls on the caller's thread: in simulated time another thread would race the clock.
-            clock: by which a blocked write is tried again.
-            emit: told when writing is blocked, and when it works again.
+            journal: the journal, used only through this object from now on.
+            inline: run calls on the caller's thread, since in simulated time another thread would race the clock.
+            clock: clock for retries of a blocked write.
+            emit: receives events when writing is blocked, and when it works again.
         """
         self.journal = journal
         self.problem = ""
@@ -64,7 +64,7 @@ class JournalThread:
         self._pool = None if inline else ThreadPoolExecutor(1, thread_name_prefix="headgate-journal")
 
     async def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Return what a method of the journal returns; cancelling the caller does not stop a call under way."""
+        """Return the result of a journal method; cancelling the caller does not stop a call in progress."""
 
         def run() -> T:
             with self.journal.told():
@@ -75,11 +75,11 @@ class JournalThread:
         return await asyncio.get_running_loop().run_in_executor(self._pool, run)
 
     async def write(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Return what a method of the journal returns, as soon as the journal can be written.
+        """Return the result of a journal method, retrying until the journal can be written.
 
         Raises:
             JournalError: if the file is damaged.
-            Exception: of the database's driver, if trying again cannot help: the call is wrong.
+            Exception: the database driver's error, if a retry cannot help because the call itself is wrong.
         """
         while True:
             try:
@@ -100,20 +100,20 @@ class JournalThread:
             return result
 
     async def reconcile(self, now: float, due_s: Mapping[str, float]) -> None:
-        """Have no time of the journal be ahead of `now`, and tell if one was; as `Journal.reconcile`."""
+        """Correct times of the journal that are ahead of `now` and report that; see `Journal.reconcile`."""
         ahead_s, times = await self.write(self.journal.reconcile, now, due_s)
         if times:
             self._emit(ClockStepped(self.journal.campaign, ahead_s, times))
 
     async def keep(self) -> None:
-        """Tell others that share the journal that this process is alive, where that needs telling, until cancelled."""
+        """Renew this process's lease of a shared journal, if it needs one, until cancelled."""
         while (every_s := self.journal.renew_every_s) is not None:
             await self._clock.sleep(every_s)
             with contextlib.suppress(*JOURNAL_AWAY):
                 await self.call(self.journal.renew)
 
     def close(self) -> None:
-        """Close the journal after the calls so far; blocks for them. Legal more than once."""
+        """Close the journal after the pending calls, for which this blocks; idempotent."""
         self.journal.interrupt()
         if self._pool is not None:
             self._pool.shutdown(wait=True)
@@ -122,20 +122,20 @@ class JournalThread:
 
 _FIRST_RETRY_S: Final = 1.0
 _LONGEST_RETRY_S: Final = 60.0
-"""A store that is down for an hour is asked once a minute; the spool holds the samples meanwhile."""
+"""A store that is down is tried once a minute; the spool keeps the samples meanwhile."""
 
 _MOST_DOUBLINGS: Final = 6
-"""They lead past the longest pause; a power of the number of failures would overflow within a day."""
+"""Enough to exceed the longest pause; without a bound, the power would overflow after a day of failures."""
 
 
 class BatchStore(Protocol):
-    """Whatever stores a batch of samples: the sample store, or a double of it in a test."""
+    """Stores batches of samples: the sample store, or a test double."""
 
     async def put_batch(self, batch_id: str, samples: list[Sample]) -> StoredBatch:
-        """Make the samples visible under `batch_id`, once however often it is called.
+        """Make the samples visible under `batch_id`; idempotent.
 
         Raises:
-            StoreError: if that failed; it may be tried again.
+            StoreError: if that failed; it may be retried.
         """
 
 
@@ -143,8 +143,8 @@ class BatchStore(Protocol):
 class SinkRules:
     """When a batch is stored: at `batch_size` samples, or when the oldest has waited `max_wait_s`.
 
-    Everything that waits then goes with it, up to `largest`: a part costs the same with ten rows or a thousand.
-    `is_last`: nobody goes on with this spool, so that at the end, too, a batch that fails is tried again.
+    Everything that waits then goes with it, up to `largest` samples, since a part costs the same with ten rows or a
+    thousand. `is_last`: no later process uses this spool, so a batch that fails at the end is retried, too.
     """
 
     batch_size: int = 300
@@ -154,10 +154,10 @@ class SinkRules:
 
 
 class Sink:
-    """Stores what is spooled, one batch at a time. Owned by the campaign; `run` lives as long as it.
+    """Stores spooled samples, one batch at a time. Owned by the campaign; `run` lives as long as it.
 
-    A batch leaves the spool only after the store has confirmed it. A failed one keeps its id and its rows and is tried
-    again with growing pauses; samples that come meanwhile wait in the spool, on disk.
+    A batch leaves the spool only after the store has confirmed it. A failed one keeps its id and rows and is retried
+    with growing pauses; samples that arrive meanwhile wait in the spool, on disk.
     """
 
     def __init__(
@@ -183,15 +183,15 @@ class Sink:
         self._rng = random.Random(0)
         self.stored = 0
         self.problem = ""
-        """Why the store did not take the last batch; empty once it took one."""
+        """Why the store did not accept the last batch; empty once it accepts one."""
 
     @property
     def spooled(self) -> int:
-        """Samples of this process that wait to be stored."""
+        """Number of this process's samples that wait to be stored."""
         return self._spool.rows
 
     def note_accepted(self, rows: int) -> None:
-        """Take note of rows that have entered the spool."""
+        """Note that rows have entered the spool."""
         if not rows:
             return
         now = self._now()
@@ -202,13 +202,13 @@ class Sink:
             self._wake.set()
 
     async def look(self) -> None:
-        """Read the spool's state again: at start, and after another process left its samples."""
+        """Reread the spool's state, at the start and after another process has left its samples."""
         with contextlib.suppress(*JOURNAL_AWAY):
             self._spool = await self._journal.call(self._journal.journal.spool_state)
         self._wake.set()
 
     async def run(self) -> None:
-        """Store batches as they fall due, until `finish` is called; then store what is left, and end."""
+        """Store batches as they fall due until `finish` is called, then store the rest and return."""
         await self.look()
         while not self._finishing.is_set():
             now = self._now()
@@ -226,9 +226,9 @@ class Sink:
             await self._clock.sleep(pause or 0.0)
 
     def finish(self) -> None:
-        """Have `run` store everything that is spooled, full batch or not, and end.
+        """Make `run` store all spooled samples, in full batches or not, and return.
 
-        What the store refuses then stays in the spool for the next campaign.
+        Samples that the store then refuses stay in the spool for the next campaign.
         """
         self._finishing.set()
         self._wake.set()
@@ -252,7 +252,7 @@ class Sink:
                 self._tell(stored, self._clock.monotonic() - began)
             self._spool = await self._journal.call(journal.spool_state)
         except (errors.StoreError, *JOURNAL_AWAY) as error:
-            # A journal on a full disk is like a store that is away: the batch keeps its id, and the store knows it.
+            # A journal on a full disk is like an unavailable store: the batch keeps its id, which the store knows.
             return self._failed(batch, error)
         self._failures, self.problem = 0, ""
         return None

@@ -1,4 +1,4 @@
-"""What the processes of a journal spend of a day that they share: granted before it is spent, and reported after."""
+"""The daily budgets that the processes of a journal share: granted before spending, and reported afterwards."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ _KEPT_MINUTES: Final = int(DAY_S // _MINUTE_S) + 2
 NOTHING_SPENT: Final[Mapping[str, Spending]] = {}
 
 _VERSION: Final = "spent_version"
-"""In the journal's `meta`: counts the exchanges that wrote rows of `spent`. It outlives the rows."""
+"""Key in the journal's `meta` of the number of exchanges that wrote rows of `spent`. It outlives the rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class SpendingNeed:
-    """What one process asks for of one model's day. What is not limited is 0.
+    """One process's request for a part of one model's daily budget; 0 where there is no limit.
 
     Attributes:
-        wanted: what it needs now; what its episodes hold is all of it.
-        ahead: what it will soon need beyond that.
-        allowed: what is left of its grant.
-        room: what is left of the day by what it knows, with all that it spent counted; no grants, its own neither.
+        wanted: what it needs now, including all holds of its episodes.
+        ahead: what it will soon need in addition.
+        allowed: the rest of its grant.
+        room: the rest of the day's budget as far as it knows, after all its spending, but before any grants.
     """
 
     wanted: Spending = NO_SPENDING
@@ -37,17 +37,17 @@ class SpendingNeed:
 
     @property
     def kept(self) -> Spending:
-        """What it keeps of its grant whatever the others have: they were told that it may spend this."""
+        """What it keeps of its grant in any case, since the others already allow for it."""
         return _smaller(self.allowed, self.wanted)
 
 
 @dataclass(frozen=True, slots=True)
 class SpendingReport:
-    """What one process says about one model.
+    """One process's report about one model.
 
     Attributes:
-        spent: since its last report.
-        need: what it asks for; None where nothing is limited, or nothing is asked any more: then it has no grant.
+        spent: spending since its last report.
+        need: its request; None if there is no limit or nothing more is needed, which drops its grant.
     """
 
     spent: Spending = NO_SPENDING
@@ -56,11 +56,11 @@ class SpendingReport:
 
 @dataclass(frozen=True, slots=True)
 class Others:
-    """The other processes that ask for a model's day.
+    """The other processes that request parts of a model's daily budget.
 
     Attributes:
-        granted: what they may spend.
-        spenders: how many of them have a grant.
+        granted: what they may spend together.
+        spenders: how many of them have a grant above 0.
     """
 
     granted: Spending = NO_SPENDING
@@ -73,12 +73,12 @@ NO_OTHERS: Final = Others()
 
 @dataclass(frozen=True, slots=True)
 class SpendingAnswer:
-    """What a process is told of one model.
+    """The answer to one process about one model.
 
     Attributes:
-        granted: what it may spend before it asks again; None when it did not ask.
-        others: the other processes, if it asked.
-        news: what they spent, as (seconds since the epoch, spending) pairs, of which it was not told before.
+        granted: what it may spend before its next request; None if it made none.
+        others: the other processes, if it made a request.
+        news: others' spending not reported to it before, as (seconds since the epoch, spending) pairs.
     """
 
     granted: Spending | None = None
@@ -87,10 +87,10 @@ class SpendingAnswer:
 
 
 class SpendingBook:
-    """Keeps what was spent of every model by the minute, and what each process may spend. Owned by a journal.
+    """Keeps the spending of every model by the minute, and each process's grants. Owned by a journal.
 
-    Law: as long as every process keeps within its grant, what is spent within 24 h and all grants together stay within
-    the room that the processes state. Invariant: `_known` is what this process was told of a minute, or told itself.
+    Law: while every process stays within its grant, the spending of 24 h and all grants together stay within the room
+    that the processes state. Invariant: `_known` is the total of a minute as this process has read or written it.
     """
 
     def __init__(self, db: JournalDatabase, me: str, times: JournalTimes) -> None:
@@ -103,7 +103,7 @@ class SpendingBook:
         self._swept = 0
 
     def count(self, spent: Mapping[str, Spending], now: float) -> Exchange:
-        """Count what this process spent; inside of a write transaction. Call `counted` once it is committed."""
+        """Count this process's spending, inside a write transaction; call `counted` once it is committed."""
         exchange = Exchange(int(now // _MINUTE_S), self._version())
         for model, amount in spent.items():
             self._count(model, amount, exchange)
@@ -111,11 +111,11 @@ class SpendingBook:
         return exchange
 
     def counted(self, exchange: Exchange) -> None:
-        """Remember what is counted and committed; what others spent meanwhile is for the next exchange to tell."""
+        """Remember a committed count; the next exchange reports what others have spent meanwhile."""
         self._known.update(exchange.known)
 
     def exchange(self, reports: Mapping[str, SpendingReport], now: float) -> Exchange:
-        """Take reports and return what to answer; inside of a write transaction. Call `done` once it is committed."""
+        """Process reports and compute the answers, inside a write transaction; call `done` once it is committed."""
         exchange = Exchange(int(now // _MINUTE_S), self._version())
         if exchange.minute != self._swept and (oldest := self._times.oldest_kept(now)) is not None:
             self._db.run("forget_spent", {"minute": oldest})
@@ -135,7 +135,7 @@ class SpendingBook:
                 continue
             rest = exchange.others[model] = others.get(model, NO_OTHERS)
             news = [spent for _, spent in exchange.news.get(model, ())]
-            # One that was thought dead for a while has no grant any more, whatever it remembers.
+            # A process that was considered dead for a while has lost its grant, whatever it reports.
             need = report.need if model in mine else replace(report.need, allowed=NO_SPENDING)
             granted = _grant(need, reduce(Spending.plus, news, rest.granted), rest)
             exchange.granted[model] = granted
@@ -145,7 +145,7 @@ class SpendingBook:
         return exchange
 
     def done(self, exchange: Exchange) -> dict[str, SpendingAnswer]:
-        """Remember an exchange that is committed; return the answer for each model that is asked or heard about."""
+        """Remember a committed exchange; return the answer for each model with a request or with news."""
         self._seen = exchange.version
         self._known.update(exchange.known)
         self._grants.update(exchange.granted)
@@ -164,7 +164,7 @@ class SpendingBook:
         }
 
     def leave(self) -> None:
-        """Give back every grant; inside of a write transaction."""
+        """Give back every grant, inside a write transaction."""
         self._db.run("drop_grants", {"holder": self._me})
 
     def _version(self) -> int:
@@ -186,7 +186,7 @@ class SpendingBook:
         self._db.many("count_spent", [(model, exchange.minute, *spent, exchange.version)])
 
     def _granted(self) -> tuple[dict[str, Others], set[str]]:
-        """Return the other processes by model, and the models of which this one has a grant; the dead spend nothing."""
+        """Return the other living processes by model, and the models for which this one has a grant."""
         found: dict[str, Others] = {}
         mine: set[str] = set()
         dead: dict[str, bool] = {}
@@ -207,13 +207,13 @@ class SpendingBook:
 
 @dataclass(slots=True)
 class Exchange:
-    """One exchange under way. Owned by the `SpendingBook` that began it. By model, but for `known`.
+    """One exchange in progress. Owned by the `SpendingBook` that started it.
 
     Attributes:
-        minute: in which what is reported is counted.
-        version: of the newest row: a number higher than before it once something `is_counted`.
-        known: totals of minutes that are known after it.
-        dropped: models of which the process has no grant.
+        minute: the minute in which reported spending is counted.
+        version: version of the newest row; one more than before the exchange once `is_counted`.
+        known: totals by (model, minute) that are known after it.
+        dropped: models for which this process has no grant.
     """
 
     minute: int
@@ -227,10 +227,10 @@ class Exchange:
 
 
 def _grant(need: SpendingNeed, taken: Spending, others: Others) -> Spending:
-    """Return what a process may spend: what it wants where there is room, and of what is left a part, not to ask often.
+    """Return a process's grant: what it wants, as far as there is room, plus a part of the rest to save requests.
 
-    `taken` is what others may spend, and what they spent of which the process does not know yet. Half of what is left
-    stays for whoever of them asks next.
+    `taken` is what others may spend plus their spending that the process does not know of yet. Half of the rest is left
+    for the next request of another process.
     """
     room = need.room.less(taken)
     spare = Spending(*(part // (2 * max(1, others.spenders)) for part in room.less(need.wanted)))

@@ -17,7 +17,7 @@ from headgate.storage.journal_database import JournalDatabase
 
 @dataclass(frozen=True, slots=True)
 class SpoolState:
-    """This holder's spool: rows, when the oldest row without a batch was accepted, rows in a batch already."""
+    """This holder's spool: rows, when the oldest row without a batch was accepted, and rows assigned to a batch."""
 
     rows: int
     oldest_at: float | None
@@ -33,30 +33,30 @@ class SpooledBatch:
 
 
 _LARGEST_CHUNK: Final = 256
-"""Samples in one row at most: a batch is made of whole chunks, so they are small beside it."""
+"""Maximum samples in one row; small compared with a batch, which consists of whole chunks."""
 
 _CHUNK_CHARS: Final = 4_000_000
-"""Of the conversations in one row, where it holds several."""
+"""Maximum characters of the conversations in one row with several samples."""
 
 _BATCH_BYTES: Final = 32_000_000
-"""As written, of a batch of several rows: it takes some ten times as much memory while it is stored."""
+"""Maximum serialised size of a batch of several rows; it takes about ten times as much memory while it is stored."""
 
 _SAMPLE_FIELDS: Final = frozenset(field.name for field in fields(Sample))
 
 
 _MOST_BYTES: Final = 32_000_000
-"""As written. The usual batch is smaller and need not be read back and parsed; a spool of days does not fill memory."""
+"""Maximum serialised size of cached chunks: a usual batch need not be read back, and a long spool fits in memory."""
 
 
 class RecentChunks:
-    """Keeps the latest chunks of samples up to a size; the oldest go first. Owned by a spool."""
+    """Caches the latest chunks of samples up to a size, evicting the oldest. Owned by a spool."""
 
     def __init__(self) -> None:
         self._chunks: OrderedDict[int, tuple[Sequence[Sample], int]] = OrderedDict()
         self._bytes = 0
 
     def add(self, position: int, samples: Sequence[Sample], size: int) -> None:
-        """Keep a chunk that takes `size` bytes on disk, in place of one that was at its position before."""
+        """Cache a chunk of `size` bytes on disk, replacing one with the same position."""
         self.take(position)
         self._chunks[position] = samples, size
         self._bytes += size
@@ -65,14 +65,14 @@ class RecentChunks:
             self._bytes -= gone
 
     def take(self, position: int) -> Sequence[Sample] | None:
-        """Return a chunk, and keep it no longer; None when it is not here."""
+        """Remove and return a chunk; None if it is not cached."""
         samples, size = self._chunks.pop(position, (None, 0))
         self._bytes -= size
         return samples
 
 
 def without_secrets(sample: Sample) -> Sample:
-    """Return a sample without the secrets of this process; the very same one when it holds none, as nearly all do."""
+    """Return a sample with this process's secrets masked; the same object if it has none, as nearly always."""
     conversation, why, error = masked(sample.conversation), masked(sample.why), sample.error and masked(sample.error)
     if conversation is sample.conversation and why is sample.why and error is sample.error:
         return sample
@@ -80,10 +80,10 @@ def without_secrets(sample: Sample) -> Sample:
 
 
 class Spool:
-    """Holds chunks of samples: one row per write, not per sample. Owned by a journal, used inside of its transactions.
+    """Holds chunks of samples: one row per write, not per sample. Owned by a journal, used inside its transactions.
 
-    A chunk belongs to a holder, and to a batch once it was handed to the store. Its samples lie in a row of their own,
-    so that what is counted and assigned is small however large the samples are.
+    A chunk belongs to a holder, and to a batch once it is passed to the store. Its samples are in a separate row, so
+    that the rows for counting and assigning are small however large the samples are.
     """
 
     def __init__(self, db: JournalDatabase, holder: HolderId) -> None:
@@ -92,7 +92,7 @@ class Spool:
         self._recent = RecentChunks()
 
     def add(self, samples: Sequence[Sample], now: float) -> None:
-        """Keep samples, accepted at `now` (wall seconds)."""
+        """Add samples, accepted at `now` (wall time in seconds)."""
         for chunk in _chunks(samples):
             written = orjson.dumps(chunk)
             self._recent.add(self._add_chunk(written, len(chunk), now), chunk, len(written))
@@ -103,11 +103,11 @@ class Spool:
         return SpoolState(rows, oldest, assigned)
 
     def count(self) -> int:
-        """Return how many samples are spooled, of all holders."""
+        """Return the number of spooled samples of all holders."""
         return int(self._db.run("spool_count").fetchone()[0])
 
     def assign(self, at_most: int) -> BatchId | None:
-        """Return the id of an unconfirmed batch, else make one of the oldest chunks; None when there is none."""
+        """Return the id of an unconfirmed batch, else of a new one of the oldest chunks; None when there is none."""
         row = self._db.run("assigned_batch", (self._holder,)).fetchone()
         if row is not None:
             return BatchId(row[0])
@@ -136,16 +136,16 @@ class Spool:
         return SpooledBatch(batch_id, tuple(sample for (position,) in positions for sample in self._chunk(position)))
 
     def remove(self, batch_id: BatchId) -> None:
-        """Forget a batch that the store has."""
+        """Remove a batch that the store has."""
         self._db.run("remove_batch_samples", (batch_id,))
         self._db.run("remove_batch", (batch_id,))
 
     def samples(self) -> list[Sample]:
-        """Return every spooled sample, of all holders, in the order in which they were accepted."""
+        """Return all holders' spooled samples in the order in which they were accepted."""
         return [sample for (chunk,) in self._db.run("all_chunks") for sample in _samples(chunk)]
 
     def forget(self) -> None:
-        """Forget what is kept in memory: a write of it was undone."""
+        """Drop the cache after a rollback."""
         self._recent = RecentChunks()
 
     def _chunk(self, position: int) -> Sequence[Sample]:
@@ -164,7 +164,7 @@ class Spool:
         return int(position)
 
     def _split(self, position: int, rows: int, accepted_at: float) -> int:
-        """Move the first `rows` samples of a chunk into one of their own, and return where that is."""
+        """Move the first `rows` samples of a chunk into a new chunk, and return its position."""
         samples = _loaded(self._written(position))
         self._recent.take(position)
         self._db.run("shorten_chunk", (len(samples) - rows, position))

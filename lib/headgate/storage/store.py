@@ -1,4 +1,4 @@
-"""The sample store: batches of samples in, visible all at once, each exactly once; and everything that reads them."""
+"""The sample store: stores batches of samples, each visible all at once and exactly once; and reads them."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ if TYPE_CHECKING:
 _SERVED: Final = ("served_model", "system_fingerprint")
 
 LEASE_S: Final = 180.0
-"""A lease that was not renewed for so long, by the store's clock, has ended: nobody waits longer for a dead process.
+"""A lease not renewed for this long, by the store's clock, has expired, which bounds the wait for a dead process.
 
-One that lies ahead was written by a clock that was wrong, and has ended as well."""
+One in the future was written by a wrong clock, and has expired as well."""
 
 
 def renew_lease(objects: ObjectStore, key: str, place: str, environments: Collection[str], *, is_new: bool) -> None:
     """Write the lease of a process, and raise `CampaignInUseError` if another journal samples one of the environments.
 
-    Everybody writes before reading, so of two that start at once one at least sees the other. Two that are at it
-    already met in an outage of the store: the one whose name comes later gives way. The key is that of `Journal.lease`:
-    processes that share a journal share the tasks that it gives, and are no others.
+    Each process writes before reading, so if two start at once, at least one sees the other. If two are already
+    running, because the store was unavailable, the one whose key sorts later gives way. The key is that of
+    `Journal.lease`: processes that share a journal share its tasks, and do not conflict.
     """
     objects.put_many([(key, "\n".join([place, *environments]).encode())])
     folder, _, name = key.rpartition("/")
@@ -65,12 +65,12 @@ _FIRST: Final = b"first"
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """A place for samples.
+    """The capabilities of a storage location.
 
     Attributes:
-        conditional_puts: whether it refuses to create an object twice. Without that a batch is still stored once, as a
-            second try writes the same objects; but samples cannot be compacted.
-        warning: a sentence for the log when something is amiss, None else.
+        conditional_puts: whether it refuses to create an object twice. Without that, a batch is still stored once,
+            since a retry writes the same objects; but samples cannot be compacted.
+        warning: a sentence for the log if a capability is missing, otherwise None.
     """
 
     url: str
@@ -79,7 +79,7 @@ class Probe:
 
 
 def probe(objects: ObjectStore) -> Probe:
-    """Return what the place can do; leaves nothing behind."""
+    """Return the capabilities of a storage location, found by trying; leaves nothing behind."""
     key = f"{PROBE}{secrets.token_hex(8)}"
     was_created = objects.create(key, _FIRST)
     try:
@@ -88,12 +88,12 @@ def probe(objects: ObjectStore) -> Probe:
             require_agreement(time.time(), written_at[0], f"the sample store {objects.url}")
         was_replaced = objects.create(key, b"second")
         if not was_created or objects.get(key) != (b"second" if was_replaced else _FIRST):
-            raise errors.StoreError(f"the sample store {objects.url} does not give back what was written to it")
+            raise errors.StoreError(f"the sample store {objects.url} does not return what was written to it")
     finally:
         objects.delete_many([key])
     warning = None
     if was_replaced:
-        warning = f"{objects.url} ignores If-None-Match: samples are stored once all the same, but cannot be compacted"
+        warning = f"{objects.url} ignores If-None-Match: samples are still stored once, but cannot be compacted"
     return Probe(objects.url, not was_replaced, warning)
 
 
@@ -103,15 +103,15 @@ _R2_HOST: Final = ".r2.cloudflarestorage.com"
 
 @dataclass(frozen=True, slots=True)
 class StoreLocation:
-    """The address of a sample store and what opens it.
+    """The address and credentials of a sample store.
 
     Attributes:
-        url: a folder, `s3://bucket/prefix`, or `r2://bucket/prefix` (the account from `R2_ACCOUNT_ID`).
-        endpoint_url: of the S3 API; None for AWS, or what `AWS_ENDPOINT_URL` says.
-        region: None for what the environment says; `auto` for R2.
+        url: a folder, `s3://bucket/prefix`, or `r2://bucket/prefix` (with the account in `R2_ACCOUNT_ID`).
+        endpoint_url: endpoint of the S3 API; None for AWS, or the one in `AWS_ENDPOINT_URL`.
+        region: None for the one in the environment, or `auto` for R2.
         key: access key id; None for the environment's (`AWS_…`, `R2_WRITE_ACCESS_KEY_ID` for R2).
         secret: secret access key, likewise.
-        call_timeout_s: every request ends within this, retries included; large objects get longer.
+        call_timeout_s: time limit of every request, retries included; large objects get longer.
     """
 
     url: str
@@ -123,7 +123,7 @@ class StoreLocation:
 
 
 def open_objects(location: StoreLocation, environ: Mapping[str, str] = os.environ) -> ObjectStore:
-    """Return the place that `location` names; nothing is asked of it yet."""
+    """Return the storage that `location` names, without contacting it."""
     if "://" not in location.url:
         return FolderObjects(Path(location.url).expanduser())
     found = _ADDRESS.match(location.url)
@@ -132,7 +132,7 @@ def open_objects(location: StoreLocation, environ: Mapping[str, str] = os.enviro
             f"store {location.url!r} is not the address of a sample store",
             next_step="Give a folder, s3://bucket/prefix, or r2://bucket/prefix.",
         )
-    # A folder needs nothing of the S3 client, which takes more time to import than everything else together.
+    # Imported only here: the S3 client takes longer to import than everything else together.
     from headgate.storage.s3 import S3Objects  # noqa: PLC0415
 
     endpoint = location.endpoint_url or (_r2_endpoint(environ) if found["scheme"] == "r2" else None)
@@ -167,12 +167,12 @@ _T = TypeVar("_T")
 class SampleStore:
     """Samples in a folder or bucket. Several processes may write and read one store at once.
 
-    All methods but `close` are coroutines that work in threads and end within the deadlines of the place. `now` is
-    wall time, seconds since the epoch.
+    Most methods are coroutines that work in threads and end within the storage's deadlines. `now` is wall time in
+    seconds since the epoch.
 
     Raises (all methods):
-        errors.StoreError: if the place failed, stalled or is full; the call can be repeated as it is.
-        errors.StoreNotWritableError: if it never will work as it is configured.
+        errors.StoreError: if the storage failed, stalled or is full; the call can be retried.
+        errors.StoreNotWritableError: if the configuration must be corrected first.
     """
 
     def __init__(self, objects: ObjectStore) -> None:
@@ -182,26 +182,26 @@ class SampleStore:
         self._log = ManifestLog(objects)
         self._marks = MarkLog(objects)
         self._ledger = SummaryLedger(objects)
-        # Guards the three above, which remember what they read; writers do not need it.
+        # Protects the three above, which cache what they read; writers do not need it.
         self._reading = threading.Lock()
 
     async def probe(self) -> Probe:
-        """Return what the place can do, found by trying it; to be called once before a campaign starts.
+        """Return the storage's capabilities, found by trying; call it once before a campaign starts.
 
         Raises:
             errors.StoreNotWritableError: if nothing can be written.
-            errors.ClockDisagreesError: if the place's clock says another time than this machine's.
+            errors.ClockDisagreesError: if the storage's clock differs from this machine's.
         """
         return await asyncio.to_thread(probe, self._objects)
 
     def prepare(self) -> None:
-        """Import beside the caller what batches are checked with: most of a second that the first one need not take."""
+        """Import the validation of batches in a thread, which saves the first batch most of a second."""
         threading.Thread(target=row_checks, name="headgate-schema", daemon=True).start()
 
     async def put_batch(self, batch_id: str, samples: Sequence[Sample]) -> StoredBatch:
-        """Store a batch and return it as it is stored; the rows are visible, and durable, when this returns.
+        """Store a batch and return it as stored; the rows are visible and durable when this returns.
 
-        The same id again, whatever became of the first try, stores nothing a second time and returns what is there.
+        Idempotent: another call with the same id, whatever the outcome of the first, returns the batch as stored.
 
         Raises:
             errors.InvalidInputError: if the id cannot name a batch.
@@ -222,15 +222,15 @@ class SampleStore:
         everything: bool = False,
         original: bool = False,
     ) -> frames.Scan:
-        """Return samples of the environments that ended in [since, until), each task once; nothing means no limit.
+        """Return samples of the environments that ended in [since, until), each task once.
 
         Args:
-            environments: see above.
-            since: see above.
-            until: see above.
-            columns: all when None.
-            everything: also samples that were invalidated; two further columns, `invalid` and `resample`, tell them.
-            original: with the scores that samples were stored with, whatever they were rescored to.
+            environments: names of environments; None for all.
+            since: wall time; None for no limit.
+            until: wall time; None for no limit.
+            columns: names of columns; None for all.
+            everything: include invalidated samples, with two further columns, `invalid` and `resample`.
+            original: use the scores with which samples were stored, ignoring later ones.
 
         Raises:
             errors.InvalidInputError: if a column is not one of a sample.
@@ -241,33 +241,33 @@ class SampleStore:
         )
 
     async def verify(self) -> frames.Verification:
-        """Return the outcome of reading every visible object and comparing it with its checksum."""
+        """Read every visible object, compare it with its checksum, and return the result."""
         return await self._read(lambda visible: frames.verify(self._objects, visible))
 
     async def query(self, sql: str) -> QueryResult:
-        """Return what one SELECT over the view `samples` gives: those that count, with the scores that hold.
+        """Return the result of one SELECT over the view `samples`: those that count, with their current scores.
 
         Raises:
-            errors.InvalidInputError: if the SQL cannot be run or is no SELECT.
+            errors.InvalidInputError: if the SQL cannot be run or is not a SELECT.
         """
-        from headgate.storage.query import query  # noqa: PLC0415 - DuckDB is imported by those who ask
+        from headgate.storage.query import query  # noqa: PLC0415 - imports DuckDB, which only queries need
 
         return await self._read(lambda visible: query(self._objects, visible, sql))
 
     async def indexed(self, index: SampleIndex, within_s: float = 1.0) -> SampleIndex:
-        """Return the index with what is visible now, as far as it can be read within this time."""
+        """Return an index of what is visible now, as far as it can be read in `within_s`."""
         return await self._read(lambda visible: index.caught_up(self._objects, visible, within_s))
 
     async def search(self, search: TextSearch, parts: Sequence[Part], within_s: float = 0.5) -> int:
-        """Look for a text in further parts, for so long; return how many are left."""
+        """Search further parts for a text, for `within_s` seconds; return how many are left."""
         return await asyncio.to_thread(search.go_on, self._objects, parts, within_s)
 
     async def sample(self, part: Part, task_id: str) -> Mapping[str, Any] | None:
-        """Return every column of a sample as it is stored; None where the part has it no more."""
+        """Return every column of a sample as stored; None if the part no longer has it."""
         return await asyncio.to_thread(whole_sample, self._objects, part, task_id)
 
     async def summary(self, now: float, *, rebuild: bool = False, save: bool = True) -> Summary:
-        """Return the summary as of `now` and write it to `summary/latest.json`; reads only what is new."""
+        """Return the summary as of `now` and, with `save`, write it to `summary/latest.json`; reads only new parts."""
 
         def made() -> Summary:
             with self._reading:
@@ -281,7 +281,7 @@ class SampleStore:
         return await asyncio.to_thread(made)
 
     async def history(self, now: float) -> History:
-        """Return what a campaign resumes from, as of `now`; reads only what is new since the last summary."""
+        """Return the history from which a campaign resumes, as of `now`; reads only parts since the last summary."""
 
         def made() -> History:
             with self._reading:
@@ -302,9 +302,9 @@ class SampleStore:
         return await asyncio.to_thread(scored)
 
     async def to_resample(self, campaign: str) -> list[tuple[str, str, int, str]]:
-        """Return model, environment, sequence and next stage of tasks whose samples were invalidated to be taken again.
+        """Return model, environment, sequence and next stage of tasks to sample again after an invalidation.
 
-        Those that have another sample which counts are left out.
+        Tasks with another sample that counts are left out.
         """
         if not any(one.resample for one in (await self.visible()).marks.log):
             return []
@@ -321,14 +321,14 @@ class SampleStore:
         return wanted.rows()
 
     async def invalid(self, campaign: str, since: float) -> list[tuple[str, str, float, float, int]]:
-        """Return model, environment, end, score and index of scored samples since then that count no longer."""
+        """Return model, environment, end, score and index of scored samples since `since` that no longer count."""
         columns = ["campaign", "model", "environment", "finished_at", "score", "index"]
         rows = (await self.scan(since=since, columns=columns, everything=True)).frame
         ours = rows.filter("invalid", pl.col("campaign") == campaign, pl.col("score").is_not_null())
         return ours.select(columns[1:]).rows()
 
     async def recent(self, campaign: str, since: float, most: int) -> list[RecentSample]:
-        """Return the newest samples of a campaign that ended since then, at most so many, by their end."""
+        """Return the newest samples of a campaign that ended since `since`, at most `most`, ordered by their end."""
         columns = ["campaign", "model", "environment", "index", "score", "finished_at", *_SERVED]
         rows = (await self.scan(since=since, columns=columns)).frame.filter(pl.col("campaign") == campaign)
         served = pl.concat_str(_SERVED, separator=" ", ignore_nulls=True)
@@ -336,16 +336,16 @@ class SampleStore:
         return list(map(RecentSample._make, chosen.sort("finished_at").tail(most).rows()))
 
     async def spent(self, since: float) -> list[tuple[str, str, float, int, int, int, int | None]]:
-        """Return task, model, end, prompt and completion tokens, attempts and cost of each sample since then."""
+        """Return task, model, end, prompt and completion tokens, attempts and cost of each sample since `since`."""
         columns = ["task_id", "model", "finished_at", "prompt_tokens", "completion_tokens", "attempts", "cost_micro"]
         rows = (await self.scan(since=since, columns=columns, everything=True)).frame.select(columns)
         return await asyncio.to_thread(_rows_of, rows)
 
     async def compact(self, now: float, policy: compaction.CompactionPolicy | None = None) -> compaction.Compacted:
-        """Merge small parts until none is left that is worth it, sweep, and return what was done.
+        """Merge small parts until none is left to merge, sweep, and return what was done.
 
         Raises:
-            errors.StoreError: if the place does not honour conditional puts, without which two could merge at once.
+            errors.StoreError: if the storage ignores conditional puts, which keep two compactions from merging at once.
         """
         return await asyncio.to_thread(self._compact, now, policy or compaction.CompactionPolicy())
 
@@ -358,7 +358,7 @@ class SampleStore:
         conversations_only: bool = False,
         dry_run: bool = False,
     ) -> deletion.Forgotten:
-        """Delete samples, of these tasks only if `task_ids` are given, and return how much that was, or would be.
+        """Delete samples, only of these tasks if `task_ids` is given, and return how much was, or would be, deleted.
 
         With `conversations_only` the samples stay, with their scores and everything else.
         """
@@ -368,18 +368,18 @@ class SampleStore:
     async def invalidate(
         self, what: invalidation.Invalidation, now: float, *, dry_run: bool = False
     ) -> invalidation.Invalidated:
-        """Have samples count nowhere any more, or again, and return how many of what that was, or would be.
+        """Take samples out of every count, or put them back, and return what was, or would be, marked.
 
-        They stay where they are, with a mark that says who, when and why. Doing it again changes nothing.
+        The samples stay stored, with a mark that records who, when and why. Idempotent.
         """
         return await self._read(
             lambda visible: invalidation.invalidate(self._objects, self._marks, visible, what, now, dry_run=dry_run)
         )
 
     async def parts(self, chosen: Chosen, task_ids: Collection[str] | None = None) -> AsyncIterator[pl.DataFrame]:
-        """Yield the chosen samples that count, part by part, all columns and who gave the score that holds (`scorer`).
+        """Yield the chosen samples that count, part by part: all columns, and the source of the score (`scorer`).
 
-        A task that is there twice comes twice. What cannot be read is left out.
+        A task that is stored twice is yielded twice. Unreadable parts are skipped.
         """
         visible = await self.visible()
         scorers = visible.marks.state.select("task_id", "scorer")
@@ -395,12 +395,12 @@ class SampleStore:
                 yield found.join(scorers, on="task_id", how="left", maintain_order="left")
 
     async def put_scores(self, mark: Mark, scores: Sequence[Mapping[str, Any]], number: int) -> None:
-        """Have new scores of samples hold: `task_id`, and the columns of `marks.SCORING`.
+        """Put new scores of samples into force.
 
         Args:
-            mark: under which they are kept.
-            scores: of samples of this store.
-            number: of the call, among those of this mark.
+            mark: the mark under which they are stored.
+            scores: for each sample, `task_id` and the columns of `marks.SCORING`.
+            number: number of this call among those with this mark.
         """
         rows = pl.DataFrame(list(scores), schema={name: ROWS[name] for name in ("task_id", *SCORING)})
         await asyncio.to_thread(self._marks.add, mark, rows.with_columns(mark=pl.lit(mark.mark)), number)
@@ -408,10 +408,10 @@ class SampleStore:
     async def sweep(
         self, now: float, *, grace_s: float = deletion.GRACE_S, forget_s: float = deletion.FORGET_S
     ) -> deletion.Swept:
-        """Delete what has been out of sight for `grace_s`, and return how much that was.
+        """Delete what has been invisible for `grace_s`, and return how much that was.
 
         Raises:
-            errors.ClockDisagreesError: if the place's clock says another time: by ours, its newest parts could be old.
+            errors.ClockDisagreesError: if the storage's clock differs from ours, which could make new parts look old.
         """
         await self.probe()
         return await self._read(
@@ -419,7 +419,7 @@ class SampleStore:
         )
 
     async def renew(self, key: str, place: str, environments: Collection[str], *, is_new: bool = False) -> None:
-        """Keep a process's lease of a campaign; raises `CampaignInUseError` as `renew_lease` does."""
+        """Renew a process's lease of a campaign; raises `CampaignInUseError` as `renew_lease` does."""
         await asyncio.to_thread(renew_lease, self._objects, key, place, environments, is_new=is_new)
 
     async def give_back(self, key: str) -> None:
@@ -427,7 +427,7 @@ class SampleStore:
         await asyncio.to_thread(self._objects.delete_many, [key])
 
     def close(self) -> None:
-        """Let go of connections; legal more than once, and calls in flight fail."""
+        """Close connections; idempotent. Calls in flight fail."""
         self._objects.close()
 
     async def _read(self, use: Callable[[Visible], _T]) -> _T:
@@ -449,7 +449,7 @@ class SampleStore:
                 break
         if not (dry_run or what.conversations_only or done.problems):
             visible = self._visible()
-            if visible.marks.log:  # what they say of deleted samples goes, too
+            if visible.marks.log:  # remove the marks of deleted samples as well
                 left = frames.scan(self._objects, visible, Chosen(), ["task_id"], everything=True).frame
                 gone = visible.marks.rows.join(left, on="task_id", how="anti")["task_id"].to_list()
                 if gone:
@@ -487,15 +487,15 @@ class SampleStore:
 
 
 def _rows_of(frame: pl.DataFrame) -> list[tuple[Any, ...]]:
-    """Return a frame's rows; whoever calls it in a thread leaves others their turn meanwhile."""
+    """Return a frame's rows, slice by slice, so that other threads run in between."""
     return [row for part in frame.iter_slices() for row in part.rows()]
 
 
 def open_store(location: StoreLocation | str, environ: Mapping[str, str] = os.environ) -> SampleStore:
-    """Return the sample store at a location (or folder, or URL); nothing is read or written yet.
+    """Return the sample store at a location (or folder, or URL), without reading or writing anything.
 
     Raises:
-        errors.InvalidSettingError: if the address has a form that is not known.
+        errors.InvalidSettingError: if the form of the address is unknown.
     """
     where = StoreLocation(location) if isinstance(location, str) else location
     return SampleStore(open_objects(where, environ))

@@ -1,4 +1,4 @@
-"""The summary per model and environment, and the history that a campaign resumes from; both out of one tally."""
+"""The summary per model and environment, and the history from which a campaign resumes, both from one tally."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from headgate.storage.objects import SUMMARY_KEY, MissingObjectError, ObjectStor
 from headgate.storage.schema import FRAME_SCHEMA
 
 MINUTES_KEPT: Final = 25 * 60
-"""Minute counts older than this before the newest fold are dropped: a day, and an hour for clocks that differ."""
+"""Minute counts older than this are dropped: a day, plus an hour for clocks that differ."""
 
 ROW_COLUMNS: Final = (
     "task_id", "campaign", "model", "environment", "stage", "sequence", "score", "success", "error_kind", "finished_at",
     "latency_s", "prompt_tokens", "completion_tokens",
 )  # fmt: skip
-"""What a fold reads of a row."""
+"""Columns that a fold reads."""
 
 _PAIR: Final = ["model", "environment"]
 _TASK: Final = ["campaign", "model", "environment", "stage"]
@@ -57,8 +57,8 @@ class Tally:
         pairs: per model and environment: sums, the latest end, the highest sequence.
         errors: per pair and error kind: rows.
         minutes: per pair and minute since the epoch: scored rows, for the last 25 hours.
-        seen: per campaign, pair and stage: the sequences folded in, as ranges. A task id is the hash of exactly these,
-            so the ranges know every task that has been counted in the space of its gaps.
+        seen: per campaign, pair and stage: ranges of the sequences folded in. A task id is the hash of exactly these,
+            so the ranges identify every counted task, in space proportional to the number of gaps.
     """
 
     pairs: pl.DataFrame
@@ -72,7 +72,7 @@ class Tally:
         return Tally(**{name: pl.DataFrame(schema=schema) for name, schema in SCHEMAS.items()})
 
     def folded(self, rows: pl.DataFrame, now: float) -> Tally:
-        """Return the tally with the rows that were not in it before; one without `success` is seen, and no sample."""
+        """Return the tally plus the rows not yet in it; a row without `success` is seen but not counted as a sample."""
         rows = _unseen(self.seen, rows.select(ROW_COLUMNS))
         is_scored = pl.col("score").is_not_null()
         minutes = rows.filter(is_scored).group_by(*_PAIR, minute=_MINUTE).agg(scored=pl.len().cast(pl.Int64))
@@ -89,12 +89,12 @@ class Tally:
         )
 
     def fields(self) -> dict[str, dict[str, list[Any]]]:
-        """Return the tally as columns of plain values, for JSON; long tables have one row per pair, with lists."""
+        """Return the tally as columns of plain values for JSON; long tables have one row per pair, with lists."""
         return {name: _nested(name, getattr(self, name)).to_dict(as_series=False) for name in SCHEMAS}
 
     @staticmethod
     def of_fields(fields: Mapping[str, Mapping[str, list[Any]]]) -> Tally:
-        """Return the tally that `fields` came from; raises what polars raises for other fields."""
+        """Return the tally from the result of `fields`; invalid columns raise polars' errors."""
         return Tally(**{name: _flat(name, fields[name]) for name in SCHEMAS})
 
 
@@ -179,7 +179,7 @@ _Pair = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """Where the true mean lies in 95 % of such cases, and by what: see `MeanEstimate`."""
+    """A 95 % confidence interval of a mean, and its method: see `MeanEstimate`."""
 
     low: float
     high: float
@@ -187,7 +187,7 @@ class Interval:
 
 
 def interval_of(count: int, total: float, squares: float, *, is_binary: bool) -> Interval:
-    """Return the interval of the mean of scores, by their sum and that of their squares; [0, 1] for fewer than two."""
+    """Return the interval of a mean from sum and sum of squares of the scores; [0, 1] for fewer than two."""
     if count < 2:
         return Interval(0.0, 1.0, "none")
     made = mean_of_sums(count, total, squares, is_binary=is_binary)
@@ -198,17 +198,18 @@ def interval_of(count: int, total: float, squares: float, *, is_binary: bool) ->
 class PairSummary:
     """One model in one environment, over everything in the store.
 
-    Only scored samples count: an outcome without a score (the provider's failure, say) is in `errors` and nowhere else.
+    Only scored samples count: an outcome without a score, such as a provider's failure, appears only in `errors` and
+    `unscored`.
 
     Attributes:
-        count_24h: those that ended in the last 1 440 minutes.
+        count_24h: scored samples that ended in the last 1 440 minutes.
         mean_score: None before the first scored sample.
         interval: 95 % confidence interval of the mean, with the method that gave it.
         success_rate: successes per scored sample; None before the first.
-        errors: error kind -> samples; `bad_answer` is among them although it is scored.
+        errors: error kind -> samples; includes `bad_answer`, although it is scored.
         last_finished_at: wall time at which the latest sample ended, scored or not.
         mean_latency_s: of the scored samples; None before the first.
-        prompt_tokens: of all samples, as they were paid for.
+        prompt_tokens: prompt tokens of all samples, scored or not.
     """
 
     model: str
@@ -232,7 +233,7 @@ class Summary:
 
     Attributes:
         pairs: models x environments with at least one sample.
-        problems: manifests and parts that are not in it because they cannot be read.
+        problems: manifests and parts that are left out because they cannot be read.
     """
 
     generated_at: float
@@ -242,14 +243,14 @@ class Summary:
 
 @dataclass(frozen=True, slots=True)
 class PairHistory:
-    """What a sampler of one model and environment resumes from.
+    """The history from which a sampler resumes one model in one environment.
 
     Attributes:
         scored_by_minute: minute (wall seconds since the epoch // 60) -> scored samples that ended in it, for the last
             1 440 minutes, the current one included, oldest first; minutes without any are left out.
-        last_finished_at: wall time at which the latest sample ended, None when that is over two hours ago.
-        next_sequence: one above the highest sequence of all time.
-        scored: scored samples of all time.
+        last_finished_at: wall time at which the latest sample ended, None if that is over two hours ago.
+        next_sequence: one above the highest sequence ever used.
+        scored: number of all scored samples.
     """
 
     model: str
@@ -261,7 +262,7 @@ class PairHistory:
 
 
 class RecentSample(NamedTuple):
-    """What is looked at of a sample for changes; `served_by` is empty where its endpoint did not name itself."""
+    """The fields of a sample used to detect changes; `served_by` is empty if the endpoint did not name the model."""
 
     model: str
     environment: str
@@ -273,11 +274,11 @@ class RecentSample(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What a campaign resumes from: no false boost, no gap and no burst after a restart.
+    """The history from which a campaign resumes without a false boost, gap or burst after a restart.
 
     Attributes:
-        at: wall time that the 24 hours end at.
-        problems: manifests and parts that are not in it because they cannot be read.
+        at: wall time at which the 24 hours end.
+        problems: manifests and parts that are left out because they cannot be read.
     """
 
     at: float
@@ -346,12 +347,12 @@ def _pair_summary(row: Mapping[str, Any], count_24h: int, kinds: Mapping[str, in
 
 
 _FOLD_ROWS: Final = 200_000
-"""Rows folded at once: enough that a fold's fixed cost vanishes, few enough that memory stays flat in a rebuild."""
+"""Rows folded at once: enough that a fold's fixed cost is negligible, few enough that a rebuild's memory stays flat."""
 
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """A tally with the manifests whose rows are all in it, the watermark, under the marks of a version."""
+    """A tally, the manifests whose rows are all in it (the watermark), and the version of the marks applied."""
 
     tally: Tally
     manifests: frozenset[str]
@@ -365,7 +366,7 @@ _NOTHING: Final = Counted(Tally.empty(), frozenset())
 class SummaryLedger:
     """The tally of one store, in memory and in `summary/latest.json`. Owned by the store; calls must not overlap.
 
-    Writers of the object may overwrite one another: each wrote a tally with its own watermark, and both are true.
+    Writers of the object may overwrite one another, since each tally is consistent with its own watermark.
     """
 
     def __init__(self, objects: ObjectStore) -> None:
@@ -373,18 +374,18 @@ class SummaryLedger:
         self._counted: Counted | None = None
 
     def refreshed(self, visible: Visible, now: float) -> Counted:
-        """Return the tally of what is visible; only manifests that are new since the last one are read."""
+        """Return the tally of what is visible, reading only manifests that are new since the last one."""
         before, told = (self._counted, ()) if self._counted is not None else self._load()
         self._counted = self._caught_up(before, visible, now)
         return replace(self._counted, problems=(*told, *self._counted.problems))
 
     def rebuilt(self, visible: Visible, now: float) -> Counted:
-        """Return the tally of what is visible, every part read again."""
+        """Return the tally of what is visible, reading every part again."""
         self._counted = self._caught_up(_NOTHING, visible, now)
         return self._counted
 
     def save(self, summary: Summary) -> None:
-        """Write `summary/latest.json`: the summary for readers, and the current tally to go on from."""
+        """Write `summary/latest.json`: the summary for readers, and the tally from which the next refresh continues."""
         counted = self._counted or _NOTHING
         content = {
             "format": FORMAT,
@@ -404,13 +405,13 @@ class SummaryLedger:
         except MissingObjectError:
             return _NOTHING, ()
         except (errors.CorruptDataError, KeyError, TypeError, pl.exceptions.PolarsError) as error:
-            # The parts are the truth and this object is derived from them: it is made anew.
-            return _NOTHING, (Problem(SUMMARY_KEY, f"made again from the parts: {error}"),)
+            # This object is derived from the parts, so it is rebuilt from them.
+            return _NOTHING, (Problem(SUMMARY_KEY, f"rebuilt from the parts: {error}"),)
 
     def _caught_up(self, before: Counted, visible: Visible, now: float) -> Counted:
         if before.marks != visible.marks.version:
-            before = _NOTHING  # nobody knows by heart what the samples that are marked had counted
-        counted = before.manifests  # a compaction of manifests that all were is, too
+            before = _NOTHING  # the tally does not know what each marked sample had contributed
+        counted = before.manifests  # a compaction is counted if all the manifests that it merges were
         included = {
             one for one, manifest in visible.manifests.items()
             if manifest.batch_id in counted or (manifest.merges and counted.issuperset(manifest.merges))
@@ -421,15 +422,14 @@ class SummaryLedger:
         tally = before.tally
         for rows in _gathered(self._objects, [part for manifest in fresh for part in manifest.parts], problems):
             tally = tally.folded(_counting(rows, visible.marks), now)
-        # A manifest with a part that cannot be read is tried again next time; the ranges keep the others from
-        # counting twice.
+        # A manifest with an unreadable part is retried next time; the ranges keep its other parts from counting twice.
         failed = {owners[problem.path] for problem in problems}
         complete = included | {manifest.batch_id for manifest in fresh} - failed
         return Counted(tally, frozenset(complete), (*visible.problems, *problems), visible.marks.version)
 
 
 def _counting(rows: pl.DataFrame, marks: Marks) -> pl.DataFrame:
-    """Return rows as a tally counts them: what was invalidated keeps its number and its cost, and has no outcome."""
+    """Return rows in the form to tally: an invalidated sample keeps its sequence and cost, but has no outcome."""
     if not marks.log:
         return rows
     found, outcome = marks.applied(rows, everything=True), ("score", "success", "error_kind")

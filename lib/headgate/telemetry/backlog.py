@@ -1,4 +1,4 @@
-"""A sink on a thread of its own: what it cannot take is dropped and counted, and costs no sample."""
+"""A sink on a separate thread: events that it cannot take are dropped and counted, without affecting samples."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _log = logging.getLogger("headgate.telemetry")
 
 
 class Backlog(ABC, Generic[Item]):
-    """Has at most `most` items wait for a thread that runs `_work`, in order.
+    """A queue of at most `most` items for a thread that runs `_work`, in order.
 
-    What finds no room, or comes after `close`, is dropped, counted in `dropped`, and warned of once per outage.
+    Items that do not fit, or come after `close`, are dropped and counted in `dropped`, with one warning per outage.
     """
 
     def __init__(self, name: str, most: int, *, close_within_s: float) -> None:
@@ -40,7 +40,7 @@ class Backlog(ABC, Generic[Item]):
         self._thread = threading.Thread(target=self._work, name=f"headgate-{name}", daemon=True)
 
     def close(self) -> None:
-        """Have the thread finish what waits, and end; one that does not within `close_within_s` is left."""
+        """Let the thread finish queued items and end; after `close_within_s` it is abandoned."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -49,14 +49,14 @@ class Backlog(ABC, Generic[Item]):
         self._thread.join(self._close_within_s)
         if self._thread.is_alive():
             left = self._queue.qsize()
-            _log.warning("telemetry sink %s does not end; %d events that it did not take are lost", self.name, left)
+            _log.warning("telemetry sink %s does not end; %d queued events are lost", self.name, left)
 
     def _put(self, item: Item) -> None:
         if not self._is_closed:
             with contextlib.suppress(queue.Full):
                 self._queue.put_nowait(item)
                 if self._is_behind and self._queue.qsize() < self._queue.maxsize / 2:
-                    self._is_behind = False  # it has caught up: the next outage is told of again
+                    self._is_behind = False  # it has caught up, so the next outage is reported again
                 return
         self._drop(1)
         with self._lock:
@@ -70,18 +70,18 @@ class Backlog(ABC, Generic[Item]):
 
     @abstractmethod
     def _work(self) -> None:
-        """Take what waits, up to the None that `close` leaves there; runs on the thread."""
+        """Process queued items up to the None that `close` adds; runs on the thread."""
 
 
 _Call = tuple[Handler, Recorded[Any]]
 
 
 class BackgroundSink(Backlog[_Call]):
-    """Hands events to `sink` on a thread, in order, over a queue of at most `queue_events`.
+    """Passes events to `sink` on a thread, in order, through a queue of at most `queue_events`.
 
-    A sink that blocks costs events and nothing else: what finds no room is dropped, counted in `dropped`, and warned of
-    once per outage. A sink that raises is reported with its traceback once per kind of exception, counted in
-    `failures`, and called again with the next event. With `closes` false the sink inside is left open for its owner.
+    A sink that blocks only loses events: those that do not fit are dropped and counted in `dropped`, with one warning
+    per outage. A sink that raises is reported with its traceback once per kind of exception, counted in `failures`, and
+    called again with the next event. With `closes` false the inner sink is left open for its owner.
 
     Owned by the event stream; lives until `close`.
     """

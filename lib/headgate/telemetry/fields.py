@@ -1,4 +1,4 @@
-"""Events as flat, printable, secret-free fields: what a log line and a JSON line show."""
+"""Events as flat, printable fields without secrets, for log lines and JSON lines."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 JsonValue = str | int | float | bool | list["JsonValue"] | dict[str, "JsonValue"] | None
 
 _UNPRINTABLE: Final = re.compile(
-    "[\\x00-\\x1f\\x7f-\\x9f"  # control characters: a terminal would obey them
+    "[\\x00-\\x1f\\x7f-\\x9f"  # control characters, which a terminal would execute
     "\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff"  # invisible, line-breaking or direction-changing
     "\ud800-\udfff]"  # lone surrogates: not encodable
 )
@@ -29,12 +29,12 @@ _WORD_START: Final = re.compile(r"(?<!^)(?=[A-Z])")
 
 
 def printable(text: str) -> str:
-    """Return `text` on one line, with every character that a terminal or a viewer would obey written as an escape."""
+    """Return `text` on one line, with every character that controls a terminal or viewer escaped."""
     return _UNPRINTABLE.sub(_escaped, text)
 
 
 def safe_text(text: str, *, limit_chars: int = 2_000) -> str:
-    """Return `text` without secrets, printable and cut to about `limit_chars`: fit for any log, page or table."""
+    """Return `text` without secrets, printable and cut to about `limit_chars`, safe for any log, page or table."""
     if len(text) > _CACHED_CHARS or len(text) > limit_chars:
         return printable(redacted(text, limit_chars=limit_chars))
     return _safe_short_text(text, secrets_known())
@@ -42,20 +42,20 @@ def safe_text(text: str, *, limit_chars: int = 2_000) -> str:
 
 @lru_cache(maxsize=16_384)
 def _safe_short_text(text: str, _: int) -> str:
-    """The same for names and ids, which stand in event after event: masking them anew is most of a line's cost."""
+    """Return the same for names and ids, cached: they recur in every event, and masking is most of a line's cost."""
     return printable(redacted(text))
 
 
 def event_name(kind: type[events.Event] | str) -> str:
-    """Return the name of an event type, or of one so called, as logs write it: `QueuePaused` -> `queue_paused`."""
+    """Return the log name of an event type or of its class name: `QueuePaused` -> `queue_paused`."""
     return _WORD_START.sub("_", kind if isinstance(kind, str) else kind.__name__).lower()
 
 
 def event_fields(event: events.Event) -> dict[str, JsonValue]:
     """Return the event's fields as JSON values, secrets redacted and strings printable.
 
-    A sample takes the place of its field: its columns stand beside the event's own, without the conversation, which
-    belongs to the sample store and may be megabytes long.
+    A sample's columns replace the field that holds it, without the conversation, which belongs in the sample store and
+    may be megabytes long.
     """
     fields: dict[str, JsonValue] = {}
     for name in _names(type(event)):
@@ -72,7 +72,7 @@ def event_fields(event: events.Event) -> dict[str, JsonValue]:
 def json_safe(value: object) -> Any:
     """Return dataclasses, mappings, sequences and scalars as JSON values: strings printable and free of secrets.
 
-    A number that JSON cannot hold is None, or a string when it is whole.
+    A number that JSON cannot represent becomes None, or a string if it is an integer.
     """
     if value is None or isinstance(value, bool):
         return value
@@ -109,7 +109,7 @@ def _escaped(match: re.Match[str]) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return a duration in two units at most: `0s`, `42s`, `3m 20s`, `5h 02m`, `2d 03h`."""
+    """Return a duration in at most two units: `0s`, `42s`, `3m 20s`, `5h 02m`, `2d 03h`."""
     whole = max(0, int(seconds))
     if whole < 60:
         return f"{whole}s"

@@ -27,10 +27,10 @@ class JsonlSink(Backlog[Recorded[Any]]):
     """Appends one JSON object per event to `path`; `path.1` is the file before it, and so on up to `keep`.
 
     Memory is bounded by `queue_events`: when the writer cannot keep up, or the disk is full, events are dropped,
-    counted in `dropped`, reported by logging once per outage, and noted in the file by an `events_dropped` line when
-    writing works again. Every line in a file is whole: a write that was cut short is taken back.
+    counted in `dropped`, logged once per outage, and noted in the file by an `events_dropped` line when writing works
+    again. Every line in a file is complete: a partial write is rolled back.
 
-    With a `run_id` every line says which run it belongs to: a file may hold several.
+    With a `run_id`, every line names its run, since a file may hold several.
 
     Owned by the event stream; lives until `close`.
 
@@ -49,7 +49,7 @@ class JsonlSink(Backlog[Recorded[Any]]):
         self._max_bytes = max_bytes
         self._keep = keep
         self._reported = 0
-        """Of what was dropped, as much as the file says."""
+        """Number of dropped events already noted in the file."""
         self._failing = False
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -70,7 +70,7 @@ class JsonlSink(Backlog[Recorded[Any]]):
         os.close(self._file)
 
     def _next(self) -> tuple[list[Recorded[Any]], bool]:
-        """Return what comes next, and whether it is the last; waits for the first item."""
+        """Return the next batch, and whether it is the last; waits for the first item."""
         batch: list[Recorded[Any]] = []
         item = self._queue.get()
         while item is not None:
@@ -127,7 +127,7 @@ class JsonlSink(Backlog[Recorded[Any]]):
             raise
 
     def _rotate(self) -> None:
-        if self._path.exists():  # it does not after a rotation whose last step failed: nothing is moved twice
+        if self._path.exists():  # missing after a rotation whose last step failed, so that no file is moved twice
             for number in range(self._keep - 1, 0, -1):
                 with contextlib.suppress(FileNotFoundError):
                     self._numbered(number).replace(self._numbered(number + 1))
@@ -155,8 +155,8 @@ class JsonlSink(Backlog[Recorded[Any]]):
 
 
 def _opened(path: Path) -> int:
-    # Events name models and errors of a campaign: readable by their owner and group, not by everyone on the machine.
-    # Opening never blocks, as a pipe that nobody reads would; writing may, on the writer's thread.
+    # Events name a campaign's models and errors, so only owner and group may read them. Non-blocking, since opening a
+    # pipe without a reader would block; writing may block, on the writer's thread.
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK, 0o640)
     os.set_blocking(file, True)
     return file

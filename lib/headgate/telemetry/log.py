@@ -13,11 +13,11 @@ from headgate.telemetry.fields import JsonValue, duration, event_fields, event_n
 from headgate.telemetry.stream import Handler, Recorded
 
 _LONG_S: Final = 60.0
-"""A provider that has a model left alone for so long is told of as a warning: nothing else shows why samples wait."""
+"""A rate limit that blocks a model for this long is logged as a warning, since nothing else shows why samples wait."""
 
 
 class LogSink:
-    """Writes events to a logger. Holds nothing; costs a level check for what the logger does not want."""
+    """Writes events to a logger. Stateless; for a disabled level it costs only the check."""
 
     def __init__(self, logger: logging.Logger | None = None) -> None:
         self._logger = logger or logging.getLogger("headgate")

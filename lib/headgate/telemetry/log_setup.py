@@ -1,4 +1,4 @@
-"""Where log lines go and how they look: one handler on stderr whose formatter lets no secret and no escape through."""
+"""Logging setup: one handler on stderr whose formatter removes secrets and escape sequences."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _TRACEBACK_LIMIT_CHARS: Final = 40_000
 
 
 def setup_logging(verbosity: int = 1, json: bool = False, stream: TextIO | None = None) -> logging.Handler:
-    """Send the process's log to `stream` (stderr unless given) and return the handler; calling it again replaces it.
+    """Send the process's log to `stream` (stderr by default) and return the handler; another call replaces it.
 
     Args:
-        verbosity: 0 shows warnings and errors, 1 also what happens (INFO), 2 every sample and request (DEBUG),
-            3 or more the DEBUG lines of the libraries as well. Libraries show warnings otherwise.
-        json: one JSON object per line in place of text.
+        verbosity: 0 shows warnings and errors, 1 also events (INFO), 2 every sample and request (DEBUG), 3 or more also
+            DEBUG lines of libraries, which otherwise show only warnings.
+        json: one JSON object per line instead of text.
         stream: where to write.
     """
     handler = logging.StreamHandler(stream if stream is not None else sys.stderr)
@@ -32,7 +32,7 @@ def setup_logging(verbosity: int = 1, json: bool = False, stream: TextIO | None 
     handler.setFormatter(JsonFormatter() if json else SafeFormatter(_FORMAT, "%Y-%m-%d %H:%M:%S"))
     root = logging.getLogger()
     for former in [other for other in root.handlers if other.get_name() == _HANDLER_NAME]:
-        root.removeHandler(former)  # a stream handler writes through: there is nothing to flush
+        root.removeHandler(former)  # a stream handler does not buffer, so there is nothing to flush
     root.addHandler(handler)
     root.setLevel(logging.DEBUG if verbosity >= 3 else logging.WARNING)
     ours = logging.WARNING if verbosity <= 0 else logging.INFO if verbosity == 1 else logging.DEBUG
@@ -41,7 +41,7 @@ def setup_logging(verbosity: int = 1, json: bool = False, stream: TextIO | None 
 
 
 class SafeFormatter(logging.Formatter):
-    """One printable line per record without secrets; a traceback keeps its line breaks and nothing else."""
+    """One printable line per record, without secrets; a traceback keeps only its line breaks."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the name is logging's
         """Return the line of `record`."""
@@ -79,7 +79,7 @@ class JsonFormatter(logging.Formatter):
 
 
 def _traceback(formatter: logging.Formatter, record: logging.LogRecord) -> str:
-    # Not cached in `record.exc_text`, as logging does: another handler's formatter may not redact.
+    # Unlike logging, this does not cache it in `record.exc_text`: another handler's formatter may not redact it.
     return formatter.formatException(record.exc_info) if record.exc_info else ""
 
 

@@ -106,7 +106,7 @@ _OF_LOSSES: Final = metrics_of(
 )
 
 SPECS: Final[Mapping[str, Metric]] = _OF_EVENTS | _OF_STATUS | _OF_LOSSES
-"""Name -> what is known of it."""
+"""Name -> its specification."""
 
 EVENT_NAMES: Final = tuple(_OF_EVENTS)
 """The metrics that count events."""
@@ -115,7 +115,7 @@ STATUS_NAMES: Final = tuple(_OF_STATUS)
 """The metrics that are read from the campaign's status at each scrape."""
 
 LOSS_NAMES: Final = tuple(_OF_LOSSES)
-"""The metrics of events that sinks dropped, and of their failures."""
+"""The metrics of dropped events and failures of sinks."""
 
 METRICS: Final[Mapping[str, str]] = {metric.name: metric.help for metric in SPECS.values()}
 """Name -> help text."""

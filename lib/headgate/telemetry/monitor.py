@@ -1,4 +1,4 @@
-"""The monitoring API: what a campaign is doing now, and what it is to do, over HTTP. Reading it changes nothing."""
+"""The monitoring API: a campaign's status, and steering it, over HTTP. Reading it changes nothing."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from headgate.telemetry.monitor_client import RUN_HEADER
 from headgate.telemetry.views import status_document
 
 LOCAL: Final = "local"
-"""Who steers a campaign that asks nobody for a token."""
+"""The operator recorded for a campaign that requires no token."""
 
 _MONITOR_TOKEN: Final = Caller("", "monitor_token", frozenset({Scope.ADMIN}))
 _MOST_OPERATOR: Final = 100
@@ -53,7 +53,7 @@ _SAFE_HEADERS: Final = ((b"cache-control", b"no-store"), (b"x-content-type-optio
 def problem(
     status: int, detail: str, *, code: str = "", next_step: str = "", errors: Sequence[dict[str, str]] = ()
 ) -> JSONResponse:
-    """Return the answer that is a problem document, with what there is to say."""
+    """Return a response with a problem document, without empty fields."""
     document = problem_document(status, detail, code=code, next_step=next_step, errors=errors)
     return JSONResponse({name: said for name, said in document.items() if said}, status, media_type=PROBLEM_TYPE)
 
@@ -67,7 +67,7 @@ def problem_of(error: errors.HeadgateError) -> JSONResponse:
 
 
 def answer_with_problems(app: FastAPI) -> None:
-    """Make every error that `app` answers with a problem document; what was unexpected is logged, not shown."""
+    """Make `app` answer every error with a problem document; unexpected errors are logged, not shown."""
 
     async def answered(_: Request, error: Exception) -> Response:
         match error:
@@ -78,14 +78,14 @@ def answer_with_problems(app: FastAPI) -> None:
                 response.headers.update(error.headers or {})
                 return response
             case RequestValidationError():
-                # The values themselves are left out: they may be a token in the wrong place.
+                # Omit the values: they may be a token in the wrong place.
                 wrong = [
                     {"where": ".".join(str(part) for part in item["loc"]), "rule": rule_in_words(item)}
                     for item in error.errors()
                 ]
                 detail = "; ".join(f"{item['where']}: {item['rule']}" for item in wrong)
                 return problem(422, detail, code=errors.InvalidInputError.code, errors=wrong)
-        # Starlette raises the error again after this answer, and the server logs it with its traceback.
+        # Starlette re-raises the error after this answer, and the server logs it with its traceback.
         return problem(500, "the server failed to answer", code="internal", next_step="The server's log says why.")
 
     for kind in (errors.HeadgateError, HTTPException, RequestValidationError, Exception):
@@ -94,12 +94,12 @@ def answer_with_problems(app: FastAPI) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """ASGI layer in front of every route, known or not, except `/health`.
+    """ASGI layer in front of every path, known or not, except `/health`.
 
-    With a token, or with `authority`, which knows others, it asks for `Authorization: Bearer`: reading takes the scope
-    `read`, all else `steer`, and `token` may do both. Without either it serves only requests whose Host header names
-    this server. The caller is in the scope as `headgate.caller`. Ports are taken again: a request whose header
-    `X-Headgate-Run` names another run than `run_id` is meant for that one, and refused.
+    With a token, or an `authority` for further tokens, it requires `Authorization: Bearer`: reading takes the scope
+    `read`, everything else `steer`, and `token` has both. Without either it serves only requests whose Host header
+    names this server. The caller is in the ASGI scope as `headgate.caller`. Since ports are reused, a request whose
+    header `X-Headgate-Run` names another run than `run_id` is refused.
     """
 
     app: ASGIApp
@@ -148,15 +148,15 @@ class Guard:
 DEFAULT_PORT: Final = 8765
 
 _MOST_CONNECTIONS: Final = 256
-"""Of people and collectors; the campaign needs the process's files itself."""
+"""Maximum connections of users and collectors; the campaign needs file descriptors for itself."""
 
 _STOP_S: Final = 2
-"""How long a stop waits for answers that are being written."""
+"""How long a stop waits for responses in progress."""
 
 
 @dataclass(frozen=True, slots=True)
 class MonitorServer:
-    """A monitoring API that listens: its URL without a trailing slash, and that for other machines."""
+    """A listening monitoring API: its URL without a trailing slash, and its URL for other machines."""
 
     address: str
     advertised: str
@@ -165,12 +165,12 @@ class MonitorServer:
 
 @dataclass(frozen=True, slots=True)
 class Questions:
-    """What a campaign can be asked beside its status. All are called on the event loop.
+    """Queries to a campaign besides its status. All are called on the event loop.
 
     Attributes:
-        explain: which gate holds a task, and of which model that is; raises NotFoundError for one that is not known.
-        tasks: open tasks of a model and an environment (None: of all), so many at most.
-        next_due: when the next task of a model in an environment falls due, or why none does; None for no such pair.
+        explain: returns which gate holds a task, and its model; raises NotFoundError for an unknown task.
+        tasks: returns open tasks of a model and an environment (None: of all), up to a maximum.
+        next_due: returns when the next task of a model in an environment falls due, or why none does; None for no pair.
     """
 
     explain: Callable[[str], Awaitable[object]]
@@ -181,13 +181,13 @@ class Questions:
 
 
 class Steered(Protocol):
-    """What carries out orders: a run's steering."""
+    """Executes orders: a run's steering."""
 
     def document(self) -> dict[str, Any]:
         """Return the controls in force, the log of changes, and the latest revision."""
 
     async def steer(self, document: dict[str, Any], by: str, *, dry_run: bool) -> dict[str, Any]:
-        """Carry out an order in the name of `by`, and return what was done; raises HeadgateError where it cannot be."""
+        """Execute an order on behalf of `by`, and return what was done; raises HeadgateError if it cannot be."""
 
 
 class SteeringOrder(BaseModel):
@@ -218,10 +218,10 @@ def monitor_app(
 ) -> ASGIApp:
     """Return the monitoring API as an ASGI application; `status` is called on its event loop, once per request.
 
-    Without `token` and `authority`, which knows other tokens, it answers to loopback names and `host`. A request for
-    another run than `run_id` is refused.
+    Without `token` and `authority`, it answers only to loopback names and `host`. A request for another run than
+    `run_id` is refused.
     """
-    # The interactive pages of FastAPI load scripts from a CDN; the schema itself stays at /openapi.json.
+    # FastAPI's interactive pages load scripts from a CDN; the schema itself stays at /openapi.json.
     app = FastAPI(title="Headgate monitoring API", docs_url=None, redoc_url=None)
     answer_with_problems(app)
     _add_service_routes(app, registry)
@@ -251,8 +251,8 @@ async def serve_monitor(
 ) -> AsyncIterator[MonitorServer]:
     """Serve the monitoring API in the running event loop for as long as the context is open.
 
-    Port 0 takes a free one. Other machines call it by `advertised_host`, by default the name of this one where it
-    listens on all addresses. The server installs no signal handlers; leaving the context answers what was begun and
+    Port 0 takes a free one. Other machines call it by `advertised_host`, by default this machine's name if it listens
+    on all addresses. The server installs no signal handlers; leaving the context finishes requests in progress and
     frees the port.
 
     Raises:
@@ -272,8 +272,8 @@ async def serve_monitor(
         yield MonitorServer(url_of(listener, tls), url_of(listener, tls, advertised_host), bound_port)
 
 
-# All routes are coroutines, although they await nothing: a plain function would run on a thread, and the status belongs
-# to the event loop. What a route answers stands in its summary; the card at / lists them.
+# All routes are coroutines, although they await nothing: a plain function would run in a thread, but the status belongs
+# to the event loop. Each route's summary describes its answer; the index at / lists them.
 
 
 def _add_service_routes(app: FastAPI, registry: CollectorRegistry) -> None:
@@ -297,8 +297,8 @@ def _add_status_routes(
 ) -> None:
     @app.get("/status", summary="the whole status; controls=true adds what `/controls` says")
     async def everything(controls: bool = False) -> Response:
-        # Written at once: what FastAPI does to a document of 64 000 pairs takes the loop of the run four times as long.
-        # Who watches a campaign needs both, and one answer costs it less.
+        # Serialised directly: FastAPI takes four times as long for a document of 64 000 pairs, on the run's loop.
+        # Clients that watch a campaign need both documents, and one response costs less.
         told = {"controls": json_safe(steering.document())} if controls and steering is not None else {}
         document = status_document(status()) | told
         return Response(orjson.dumps(document), media_type="application/json")
@@ -380,7 +380,7 @@ def _add_steering_routes(app: FastAPI, steering: Steered) -> None:
 
 
 def _operator(caller: Caller, told: str | None) -> str:
-    """Return who steers: a token's name, or `local` without one, and before it whom a service that asks so names."""
+    """Return who steers: the token's name, or `local` without one, preceded by the person that a service names."""
     name = LOCAL if caller is EVERYBODY else caller.name
     try:
         operator = checked_text((told or "").strip()[:_MOST_OPERATOR])

@@ -22,31 +22,31 @@ ENDPOINT_VARIABLES: Final = (
     "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
     "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT",
 )
-"""The variables of OpenTelemetry that name a collector; its SDK reads them, and all its others, by itself."""
+"""OpenTelemetry's variables that name a collector; its SDK reads them, and all its others, itself."""
 
 MAX_OPEN: Final = 20_000
-"""Samples in progress that are remembered; beyond it the oldest span ends."""
+"""Maximum open spans of samples; beyond it the oldest span ends."""
 
 _EXPORT_TIMEOUT_S: Final = 4.0
-"""Below what a closing sink is waited for."""
+"""Less than the time for which a closing sink is waited for."""
 
 _DURATION_BUCKETS_S: Final = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
 _TOKEN_BUCKETS: Final = (1, 4, 16, 64, 256, 1024, 4096, 16_384, 65_536, 262_144, 1_048_576)
 """The buckets that the semantic conventions for generative AI recommend."""
 
 _PROVIDER: Final = "openai"
-"""`gen_ai.provider.name` names the flavour of the API; every endpoint of Headgate speaks OpenAI's."""
+"""`gen_ai.provider.name` names the API's flavour; all endpoints that Headgate uses speak OpenAI's."""
 
 
 def has_collector(endpoint: str, environ: Mapping[str, str] = os.environ) -> bool:
-    """Return whether a collector is named, by the setting or by a variable of OpenTelemetry."""
+    """Return whether the setting or a variable of OpenTelemetry names a collector."""
     return bool(endpoint) or any(environ.get(name) for name in ENDPOINT_VARIABLES)
 
 
 def otel_sink(endpoint: str, *, campaign: str, run_id: str, close_within_s: float = 5.0) -> BackgroundSink:
-    """Return a sink that sends spans and metrics to the collector at `endpoint`, or at that of OTEL_… variables.
+    """Return a sink that sends spans and metrics to the collector at `endpoint`, or the one in OTEL_… variables.
 
-    It has a thread of its own: a collector that is slow or away costs spans, never samples.
+    It has its own thread, so a slow or unavailable collector costs spans, never samples.
 
     Raises:
         MissingExtraError: if OpenTelemetry is not installed.
@@ -60,10 +60,10 @@ def otel_sink(endpoint: str, *, campaign: str, run_id: str, close_within_s: floa
 
 
 class OtelSink:
-    """Makes spans and metrics of events. Owned by the event stream, called from one thread; `close` sends what is held.
+    """Turns events into spans and metrics. Owned by the event stream, called from one thread; `close` flushes.
 
-    A sample's span has the sample's own trace id, so a stored sample leads to its trace. Spans of requests lie below
-    it. Names are those of the semantic conventions for generative AI where they have one.
+    A sample's span has the sample's trace id, so a stored sample leads to its trace. Spans of its requests are its
+    children. Names follow the semantic conventions for generative AI where these have one.
     """
 
     def __init__(self, tracers: TracerProvider, meters: MeterProvider) -> None:
@@ -103,7 +103,7 @@ class OtelSink:
         }
 
     def close(self) -> None:
-        """End open spans and send what is held."""
+        """End open spans and flush."""
         while self._open:
             self._open.popitem()[1].end()
         self._tracers.shutdown()

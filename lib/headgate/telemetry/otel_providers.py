@@ -1,4 +1,4 @@
-"""The providers of OpenTelemetry that send to a collector. Importing this needs the extra `otel`."""
+"""OpenTelemetry providers that send to a collector. Importing this module needs the extra `otel`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _TRACE_ID: Final = re.compile(r"[0-9A-Fa-f]{1,32}")
 
 
 class ChosenTraceIds(RandomIdGenerator):
-    """Random ids, but for the trace that is about to begin: it gets the id of its sample."""
+    """Generates random ids, except for a trace about to begin, which gets the id of its sample."""
 
     def __init__(self) -> None:
         self.next_trace_id: int | None = None
@@ -35,7 +35,7 @@ class ChosenTraceIds(RandomIdGenerator):
 
 @contextlib.contextmanager
 def with_trace_id(tracers: TracerProvider, trace_id: str) -> Iterator[None]:
-    """Let a trace that begins meanwhile have this id (hex); any other id when it is not one."""
+    """Give traces that begin in this context this id (hex); if it is invalid, a random one."""
     ids = tracers.id_generator
     chosen = int(trace_id, 16) if _TRACE_ID.fullmatch(trace_id) else 0
     if not isinstance(ids, ChosenTraceIds) or not chosen:
@@ -51,7 +51,7 @@ def with_trace_id(tracers: TracerProvider, trace_id: str) -> Iterator[None]:
 def new_providers(
     resource: Resource, processor: SpanProcessor, readers: Sequence[MetricReader]
 ) -> tuple[TracerProvider, MeterProvider]:
-    """Return providers of their own: nothing global is set, for others in the process may use OpenTelemetry, too."""
+    """Return separate providers, without setting global ones, since others in the process may use OpenTelemetry."""
     tracers = TracerProvider(resource=resource, id_generator=ChosenTraceIds(), shutdown_on_exit=False)
     tracers.add_span_processor(processor)
     return tracers, MeterProvider(readers, resource=resource, shutdown_on_exit=False)
@@ -60,7 +60,7 @@ def new_providers(
 def exporting_providers(
     endpoint: str, campaign: str, run_id: str, *, timeout_s: float
 ) -> tuple[TracerProvider, MeterProvider]:
-    """Return providers that send to the collector at `endpoint`; the SDK's variables say where it is when empty."""
+    """Return providers that send to the collector at `endpoint`; if empty, to the one in the SDK's variables."""
     base = endpoint.rstrip("/")
     traces = OTLPSpanExporter(endpoint=f"{base}/v1/traces" if base else None, timeout=timeout_s)
     metrics = OTLPMetricExporter(endpoint=f"{base}/v1/metrics" if base else None, timeout=timeout_s)
@@ -70,7 +70,7 @@ def exporting_providers(
 
 
 def resource_of(campaign: str, run_id: str) -> Resource:
-    """Return what is told of this process; OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES win."""
+    """Return the attributes of this process; OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES take precedence."""
     named = {} if os.environ.get("OTEL_SERVICE_NAME") else {SERVICE_NAME: "headgate"}
     attributes = {SERVICE_VERSION: headgate.__version__, "headgate.campaign": campaign, "headgate.run.id": run_id}
     return Resource.create(named | attributes)

@@ -1,4 +1,4 @@
-"""Events and status as Prometheus metrics in a registry of their own."""
+"""Events and status as Prometheus metrics in a separate registry."""
 
 from __future__ import annotations
 
@@ -34,21 +34,21 @@ _VALUES: Final[Mapping[str, _Gauge]] = {
     "headgate_request_cooldown_seconds": (lambda r: r.cooldown_s, max),
     "headgate_request_breaker_open": (lambda r: r.breaker != "closed", float.__add__),
 }
-"""Metric -> its value, and how the values of the endpoints above the cap are put together."""
+"""Metric -> its value, and how the values of endpoints above the cap are combined."""
 
 _RATES: Final[Mapping[str, _Gauge]] = {
     "headgate_rate_limit": (lambda r: r.limit, float.__add__),
     "headgate_rate_left": (lambda r: r.left, float.__add__),
     "headgate_rate_share": (lambda r: r.share, min),
 }
-"""The same of limits per minute, each of which holds for many endpoints."""
+"""The same for limits per minute, each of which may apply to many endpoints."""
 
 
 def _request_values(requests: Sequence[RequestStatus]) -> dict[str, Series]:
-    """Return the gauges of request keys, and of the limits per minute that hold for them.
+    """Return the gauges of request keys, and of the limits per minute that apply to them.
 
-    The endpoints that get labels of their own are the first ones in the status, whose order does not change while the
-    roster stays the same: no series changes its meaning between two scrapes.
+    The first endpoints in the status get their own labels. Their order does not change while the roster stays the same,
+    so no series changes its meaning between two scrapes.
     """
     found: dict[str, Series] = {name: {} for name in (*_VALUES, *_RATES)}
 
@@ -67,9 +67,9 @@ def _request_values(requests: Sequence[RequestStatus]) -> dict[str, Series]:
 
 
 def _budget_values(models: Sequence[ModelStatus]) -> dict[str, Series]:
-    """Return the gauges of budgets; those of models above the cap are added up.
+    """Return the gauges of budgets, added up for models above the cap.
 
-    A model has no limit where only its cost is counted.
+    A budget without a limit only counts the cost.
     """
     found: dict[str, Series] = {f"headgate_budget_{what}": {} for what in ("used", "held", "limit")}
     for position, model in enumerate(model for model in models if model.budgets):
@@ -83,10 +83,10 @@ def _budget_values(models: Sequence[ModelStatus]) -> dict[str, Series]:
 
 
 LABEL_CAP: Final = 100
-"""Models, and endpoints, that get labels of their own."""
+"""Maximum number of models, and of endpoints, with their own labels."""
 
 OTHER_MODELS: Final = "(other)"
-"""Label of the models above the cap; no name of a model can have parentheses."""
+"""Label of the models above the cap; a model's name cannot contain parentheses."""
 
 _BUCKETS_S: Final[Mapping[str, tuple[float, ...]]] = {
     "headgate_episode_latency_seconds": (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60, 120, 300, 600, 1200),
@@ -121,7 +121,7 @@ _COUNTED: Final[Mapping[type[events.Event], tuple[str, ...]]] = {
     events.TaskProviderFailed: ("headgate_task_provider_failures_total",),
     events.JournalBlocked: ("headgate_journal_blocks_total",),
 }
-"""Event -> the metric that counts it, and the field that says how many; the metric's labels are fields, too."""
+"""Event -> the metric that counts it, and the field with the amount; the metric's labels are fields, too."""
 
 _LIMIT_CHANGES: Final = (
     events.RequestLimitIncreased,
@@ -132,7 +132,7 @@ _LIMIT_CHANGES: Final = (
 
 
 def new_registry(status: Callable[[], campaign_status.CampaignStatus] | None = None) -> CollectorRegistry:
-    """Return a registry with the process's own metrics (`process_…`), and the gauges of `status` when it is given."""
+    """Return a registry with the process's metrics (`process_…`), and the gauges of `status` if given."""
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
     if status is not None:
@@ -141,10 +141,10 @@ def new_registry(status: Callable[[], campaign_status.CampaignStatus] | None = N
 
 
 class Durations:
-    """How often something took how long. Owned by a `PrometheusSink`.
+    """A histogram of durations. Owned by a `PrometheusSink`.
 
     Attributes:
-        counts: by bucket, each without those below it.
+        counts: counts by bucket, not cumulative.
     """
 
     __slots__ = ("counts", "seconds")
@@ -154,15 +154,15 @@ class Durations:
         self.seconds = 0.0
 
     def buckets(self, bounds: Sequence[float]) -> list[tuple[str, float]]:
-        """Return the upper bound of each bucket, with how often it took no longer."""
+        """Return the upper bound of each bucket with its cumulative count."""
         return list(zip(map(floatToGoString, (*bounds, math.inf)), accumulate(self.counts), strict=True))
 
 
 class PrometheusSink(Collector):
-    """Counts events, and shows the counts to `registry` at each scrape.
+    """Counts events, and reports the counts to `registry` at each scrape.
 
-    Labels are bounded: environments and outcomes are few by nature; models are labelled one by one up to
-    `LABEL_CAP`, the others together as `(other)`. A model that leaves the roster gives its place back.
+    Labels are bounded: there are few environments and outcomes; up to `LABEL_CAP` models get their own label, the
+    others share `(other)`. A model that leaves the roster frees its label.
     """
 
     def __init__(self, registry: CollectorRegistry) -> None:
@@ -170,7 +170,7 @@ class PrometheusSink(Collector):
         self._lock = threading.Lock()  # events come from any thread
         self._counts: dict[str, Series] = {name: {} for name in EVENT_NAMES if name not in _BUCKETS_S}
         self._durations: dict[str, dict[tuple[str, ...], Durations]] = {name: {} for name in _BUCKETS_S}
-        # What has no labels is shown before it happens, too.
+        # Metrics without labels are reported from the start, with 0.
         for name in EVENT_NAMES:
             if SPECS[name].labels:
                 continue
@@ -191,11 +191,11 @@ class PrometheusSink(Collector):
         registry.register(self)
 
     def describe(self) -> Iterable[Family]:
-        """Yield the families without their values."""
+        """Yield the families without values."""
         yield from map(_family, EVENT_NAMES)
 
     def collect(self) -> Iterable[Family]:
-        """Yield what was counted so far."""
+        """Yield the counts so far."""
         for name, counts in self._counts.items():
             yield _filled(name, counts)
         for name, durations in self._durations.items():
@@ -205,7 +205,7 @@ class PrometheusSink(Collector):
             yield family
 
     def close(self) -> None:
-        """The registry keeps what was counted."""
+        """Do nothing: the registry keeps the counts."""
 
     def _counting(self, name: str, amount: str = "") -> Handler:
         labels = SPECS[name].labels
@@ -219,7 +219,7 @@ class PrometheusSink(Collector):
         return count
 
     def _count(self, name: str, *labels: str, by: float = 1) -> None:
-        """Add to a counter; as `_observe`, under the lock."""
+        """Add to a counter; like `_observe`, call it under the lock."""
         series = self._counts[name]
         series[labels] = series.get(labels, 0.0) + by
 
@@ -291,7 +291,7 @@ class PrometheusSink(Collector):
 
 
 class _Gauges(Collector):
-    """Families whose values are read at each scrape: nothing is counted twice or goes stale."""
+    """Families whose values are read at each scrape, so that none is counted twice or goes stale."""
 
     def __init__(self, names: Sequence[str], values: Callable[[], Mapping[str, Series]]) -> None:
         self._names = names
@@ -313,14 +313,14 @@ class StatusCollector(_Gauges):
 
 
 class RequestCollector(_Gauges):
-    """The gauges of requests, for what has no `CampaignStatus`."""
+    """The gauges of requests, for servers without a `CampaignStatus`."""
 
     def __init__(self, requests: Callable[[], Sequence[RequestStatus]]) -> None:
         super().__init__((*_VALUES, *_RATES), lambda: _request_values(requests()))
 
 
 def register_losses(registry: CollectorRegistry, stream: EventStream) -> None:
-    """Have `registry` say at each scrape what the sinks of `stream` lost so far; of one that closed nothing more."""
+    """Make `registry` report at each scrape what the open sinks of `stream` have lost so far."""
 
     def losses() -> dict[str, Series]:
         counts = (stream.dropped(), stream.failures_by_sink())

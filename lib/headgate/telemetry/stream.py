@@ -1,4 +1,4 @@
-"""The one event stream: every part emits what happened, every sink gets the events that it wants."""
+"""The event stream: every part emits events, every sink gets the events that it subscribes to."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _log = logging.getLogger("headgate.telemetry")
 class Recorded(NamedTuple, Generic[E]):
     """An event with its place in the stream.
 
-    A named tuple because one is made per event: a frozen dataclass takes three times as long to build.
+    A named tuple, because one is made per event and a frozen dataclass takes three times as long to build.
 
     Attributes:
-        sequence: 1 for the first event of the process; gaps are events that a sink did not ask for.
+        sequence: 1 for the first event of the process; gaps are events to which a sink does not subscribe.
         wall: seconds since the epoch, for display.
         monotonic: seconds of the stream's clock, for durations.
     """
@@ -35,23 +35,23 @@ Handler = Callable[[Recorded[Any]], None]
 
 
 class Sink(Protocol):
-    """Whatever takes events. A handler returns at once; slow work happens on a thread of the sink's own."""
+    """Receives events. A handler returns at once; slow work belongs on the sink's own thread."""
 
     @property
     def handlers(self) -> Mapping[type[events.Event], Handler]:
-        """Event type -> what is called with it. A type stands for its subtypes: `Event` means every event."""
+        """Event type -> its handler. A type includes its subtypes: `Event` means every event."""
 
     def close(self) -> None:
-        """Write out what is held and free what is open; legal more than once."""
+        """Flush and release resources; idempotent."""
 
 
 @runtime_checkable
 class LossySink(Protocol):
-    """A sink that drops events rather than wait, and deals with its own failures.
+    """A sink that drops events instead of waiting, and handles its own failures.
 
     Attributes:
-        name: how metrics and warnings call it.
-        dropped: events that it was given and could not take.
+        name: its name in metrics and warnings.
+        dropped: number of events that it could not take.
         failures: kind of exception -> how often it was raised.
     """
 
@@ -61,7 +61,7 @@ class LossySink(Protocol):
 
 
 class EventStream:
-    """Stamps events and hands them to the sinks, in the order in which the sinks were added.
+    """Stamps events and passes them to the sinks, in the order in which the sinks were added.
 
     Owned by the process, one per process; `emit` may be called from any thread, everything else from the owner's.
     Invariant: `emit` never raises. A sink that does is reported with its traceback once per kind of exception, counted
@@ -78,12 +78,12 @@ class EventStream:
         """`Sink: Exception` -> how often that sink raised it."""
 
     def add(self, sink: Sink) -> None:
-        """Hand every later event that `sink` wants to it."""
+        """Pass later events to `sink`, as far as it subscribes to them."""
         self._sinks.append(sink)
         self._table = {}
 
     def remove(self, sink: Sink) -> None:
-        """Hand nothing more to `sink`; it stays open."""
+        """Pass no more events to `sink`; it stays open."""
         self._sinks.remove(sink)
         self._table = {}
 
@@ -106,7 +106,7 @@ class EventStream:
         return dict(counts)
 
     def emit(self, event: events.Event) -> None:
-        """Stamp `event` and hand it to the sinks that want its type. Never raises, never blocks."""
+        """Stamp `event` and pass it to the sinks that subscribe to its type. Never raises, never blocks."""
         sequence = next(self._numbers)
         wanted = self._table.get(type(event))
         if wanted is None:
@@ -121,7 +121,7 @@ class EventStream:
                 self._report(sink, event, error)
 
     def close(self) -> None:
-        """Close all sinks. What is emitted afterwards goes nowhere."""
+        """Close all sinks. Events emitted afterwards are discarded."""
         sinks, self._sinks, self._table = self._sinks, [], {}
         for sink in sinks:
             sink.close()

@@ -1,8 +1,8 @@
 """The monitoring API's documents: the field names of the system that Headgate replaces, with every figure counted.
 
-That system calls models miners: its routes and fields are there under its names, beside those that say models. Two of
-its figures are extrapolations by definition and stay what it calls them: `effective_daily_rate` and
-`projected_daily_samples` are 24 times the samples counted in the last hour.
+That system calls models miners, so its routes and fields exist under its names as well. Two of its figures are
+extrapolations by definition and keep their names: `effective_daily_rate` and `projected_daily_samples` are 24 times
+the samples counted in the last hour.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from headgate.telemetry.fields import json_safe, safe_text
 
 _SATURATED: Final = 0.9
 _HAS_CAPACITY: Final = 0.7
-"""Its thresholds of worker utilisation for its recommendation."""
+"""That system's thresholds of worker utilisation for its recommendation."""
 
 
 def summary(status: campaign_status.CampaignStatus) -> dict[str, Any]:
@@ -61,7 +61,7 @@ def summary(status: campaign_status.CampaignStatus) -> dict[str, Any]:
 
 
 class ModelFilter(BaseModel):
-    """Which models are shown: those that pass every filter that is given."""
+    """Which models are shown: those that pass every given filter."""
 
     status_filter: Literal["active", "paused"] | None = None
     min_samples_1h: int | None = Field(None, ge=0)
@@ -81,7 +81,7 @@ def models(status: campaign_status.CampaignStatus, chosen: ModelFilter) -> dict[
 
 
 def as_miners(document: dict[str, Any]) -> dict[str, Any]:
-    """Return the body of `/status/miners` or `/status/miners/{uid}` from that of `/status/models` or one of them."""
+    """Return the body of `/status/miners` or `/status/miners/{uid}` from the corresponding body for models."""
     if "models" in document:
         return {"total": document["total"], "miners": [as_miners(one) for one in document["models"]]}
     return document | {"hotkey": None}
@@ -250,11 +250,11 @@ def _model_counts(models: Iterable[campaign_status.ModelStatus]) -> dict[str, in
 
 
 def status_document(status: campaign_status.CampaignStatus) -> dict[str, Any]:
-    """Return `status` with its own field names as JSON values, plus what follows from them.
+    """Return `status` with its own field names as JSON values, plus derived fields.
 
-    Added: `uptime_s`, `queue.is_warning`, and `mean_score` of every pair (None before the first scored sample); of a
-    judged one also `agreement` (None before the first that was judged twice).
-    Strings are printable and free of secrets; a number that JSON cannot hold is None.
+    Added: `uptime_s`, `queue.is_warning`, and `mean_score` of every pair (None before the first scored sample); for a
+    judged one also `agreement` (None before the first sample that was judged twice).
+    Strings are printable and without secrets; a number that JSON cannot represent is None.
     """
     document: dict[str, Any] = json_safe(replace(status, pairs=(), judged=()))
     document["pairs"] = [_pair(pair) for pair in status.pairs]
@@ -271,7 +271,7 @@ _values_of: Final = attrgetter(*_PAIR)
 
 
 def _pair(pair: campaign_status.PairStatus) -> dict[str, Any]:
-    """Return a pair as JSON values: there may be a hundred thousand, and the run waits for them to be written."""
+    """Return a pair as JSON values, fast: there may be a hundred thousand, and serialising them blocks the run."""
     shown = dict(zip(_PAIR, _values_of(pair), strict=True)) | {"mean_score": pair.mean_score}
     if not isfinite(pair.score_sum + pair.score_square_sum + pair.rate_per_day + pair.lag_s):
         return json_safe(shown)  # type: ignore[no-any-return]

@@ -11,7 +11,7 @@ from headgate_replay.elastic import OURS, asked_course, awake_course
 _SHORTEST_S: Final = 0.01
 _DRAWN: Final = (OURS, "verl", "clairvoyant")
 _LEFT_OUT: Final = frozenset({"fixed", "fixed-need", "ray-serve", "clairvoyant-calm"})
-"""Not drawn by cost: so far off that the others would lie in one spot, or one colour too many. The page has them."""
+"""Policies left out of the cost chart: too far from the others, or one colour too many. The page has them."""
 
 
 def charts_of(played: Played) -> list[Chart]:
@@ -30,7 +30,7 @@ def _workers(played: Played) -> Chart:
 
 
 def _cost(played: Played) -> Chart:
-    """Return policies as points, and as lines where their knob was swept; waiting below 0.01 s is drawn there."""
+    """Return policies as points, or as lines if their knob was swept; waiting below 0.01 s is drawn at 0.01 s."""
     comparison = played.comparison
     points: dict[str, list[tuple[float | str, float]]] = {
         measures.policy: [(measures.cost, max(_SHORTEST_S, measures.p99_s))]

@@ -1,4 +1,4 @@
-"""P8.frontier: drawn loads under each rule at every setting of its knob, compared at equal waiting and equal cost."""
+"""P8.frontier: generated loads under each rule at every setting of its knob, compared at equal waiting or cost."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ class Field:
     """All settings of all policies on one shape at one start time.
 
     Attributes:
-        ours: our policy with the settings that a pool has by default.
-        plan: the clairvoyant one.
-        peers: the rules of others at every value of their knobs: the best of them is only known in hindsight.
+        ours: our policy with a pool's default settings.
+        plan: the clairvoyant policy.
+        peers: other systems' rules at every value of their knobs: the best one is known only in hindsight.
         swept: our policy at the other values of its knob; empty unless its frontier is wanted.
     """
 
@@ -49,28 +49,28 @@ class Field:
 
     @property
     def on(self) -> str:
-        """Load and start, as ids of bars have them."""
+        """Load and start time, as in the ids of bars."""
         return f"{self.shape}_{self.start_s:g}s"
 
     @property
     def cost(self) -> float:
-        """Our cost by that of the cheapest peer that waits no longer; 0 where every peer waits longer."""
+        """Our cost over that of the cheapest peer that waits no longer; 0 if every peer waits longer."""
         return self._beside(lambda peer: peer.p99_s <= self.ours.p99_s, lambda setting: setting.cost)
 
     @property
     def goal(self) -> float:
-        """Our engine-hours by those of the cheapest peer that serves as many promptly; 0 where no peer does."""
+        """Our engine-hours over those of the cheapest peer with as many prompt requests; 0 if there is none."""
         return self._beside(lambda peer: peer.prompt_share >= self.ours.prompt_share, lambda setting: setting.engine_h)
 
     @property
     def wait_s(self) -> float:
-        """By how much our p99 waiting is longer than the shortest of the peers that cost no more; 0 where none is."""
+        """Our p99 waiting minus the shortest of the peers that cost no more; 0 if that is negative or there is none."""
         waits = [peer.p99_s for peer in self.peers if peer.cost <= self.ours.cost]
         return max(0.0, self.ours.p99_s - min(waits, default=math.inf))
 
     @property
     def operations(self) -> float:
-        """Our operations by those of the plan, which has one at least."""
+        """Our operations over those of the plan, which counts as at least one."""
         return self.ours.operations / max(1.0, self.plan.operations)
 
     def _beside(self, is_as_good: Callable[[Setting], bool], price: Callable[[Setting], float]) -> float:
@@ -79,7 +79,7 @@ class Field:
 
 
 def fields(parameters: ElasticParameters, seed: int, tell: Tell) -> list[Field]:
-    """Replay the drawn loads of `drawn_seeds` odd seeds, which no constant was chosen on."""
+    """Replay the generated loads of `drawn_seeds` odd seeds, which were not used to choose constants."""
     found = []
     for shape in parameters.drawn_shapes:
         seeds = [2 * (seed + number) + 1 for number in range(parameters.drawn_seeds)]
@@ -89,7 +89,7 @@ def fields(parameters: ElasticParameters, seed: int, tell: Tell) -> list[Field]:
 
 
 def replays(parameters: ElasticParameters) -> int:
-    """Return how often progress is told of."""
+    """Return the number of progress reports."""
     return len(parameters.drawn_shapes) * len(parameters.drawn_starts) * (2 + len(parameters.drawn_peers))
 
 
@@ -130,11 +130,11 @@ _HELD: Final = (
     ("goal", f"engine-hours by those of the cheapest rule of others with as many requests within {PROMPT_S:g} s", "x"),
     ("operations", "operations by those of the clairvoyant plan", "x"),
 )
-"""Figure of a field, what it is, and its unit."""
+"""Attribute of a field, description, and unit."""
 
 
 def frontier_bars(parameters: ElasticParameters, played: Sequence[Field]) -> list[Bar]:
-    """Return the bars, each of the worst load and start; beside it stand all."""
+    """Return the bars, each for the worst load and start time, with the values of all beside it."""
     limits = {
         "cost": parameters.bar_frontier_cost,
         "wait_s": parameters.bar_frontier_wait,
@@ -156,7 +156,7 @@ def frontier_bars(parameters: ElasticParameters, played: Sequence[Field]) -> lis
 
 
 def frontier_charts(played: Sequence[Field]) -> list[Chart]:
-    """Return for each load and start the share of prompt requests over engine-hours, by policy."""
+    """Return a chart for each load and start time: the share of prompt requests over engine-hours, by policy."""
     charts = []
     for each in played:
         series: dict[str, list[tuple[float | str, float]]] = {}

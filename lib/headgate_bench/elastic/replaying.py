@@ -1,4 +1,4 @@
-"""The ramp and the traces that were given, under our default policy and beside it the others."""
+"""Replays of the ramp and of given traces, under our default policy and other policies."""
 
 from __future__ import annotations
 
@@ -31,49 +31,49 @@ from headgate_replay.elastic import (
 )
 
 STARTS: Final[Mapping[str, float]] = MappingProxyType({"1s": 1.0, "30s": 30.0})
-"""Name -> seconds that a worker takes to start: an engine that sleeps, and one that is started anew."""
+"""Name -> start time of a worker in seconds: of a sleeping engine, and of a new one."""
 
 
 EVERY_S: Final = 1.0
-"""Ray Serve's rule looks ten times a second: with its delays of seconds it finds the same once a second, in a quarter
-of the time. A request that has to wait makes it look at once in any case."""
+"""Ray Serve's rule runs ten times a second: with its delays of seconds it gives the same results once a second, in a
+quarter of the time. A request that has to wait makes it run at once in any case."""
 
 
 @dataclass(frozen=True, slots=True)
 class ElasticParameters:
     """Parameters of the scenario."""
 
-    scale: float = 1.0  # of the ramp's lengths of time; its hour is 1
-    seeds: int = 1  # ramps that ours is held to, each with another seed; the worst counts. Rivals run on the first
-    workers: int = 16  # of the site
-    steady_s: float = 600.0  # how long the constant load lasts
-    backlog: int = 500  # requests that are there at once
+    scale: float = 1.0  # factor on the ramp's times; 1 is its hour
+    seeds: int = 1  # ramps with different seeds for our policy; the worst counts. Rivals run on the first
+    workers: int = 16  # workers of the site
+    steady_s: float = 600.0  # length of the constant load
+    backlog: int = 500  # requests that arrive at once
     step: int = 4  # workers that the sudden load fills
-    trace_workers: float = 4.0  # a trace with less work than for so many workers on average is multiplied
-    trace_site: int = 16  # workers of a trace's site at least; more where its highest moment needs them
-    # Model, hardware and GPUs a worker of the service times.
+    trace_workers: float = 4.0  # a trace is multiplied until it has work for at least this many workers on average
+    trace_site: int = 16  # minimum number of workers of a trace's site; more if its peak needs them
+    # Model, hardware and GPUs per worker of the service times.
     hardware: tuple[str, str, int] = ("llama2-70b", "h100-80gb", 8)
-    # Policies of others, and ours that is not the default, that run beside.
+    # Further policies to replay: other systems', and ours that are not the default.
     rivals: tuple[str, ...] = ("ray-serve-5-60", "knative", "clairvoyant")
-    drawn_shapes: tuple[str, ...] = ("bursty", "smooth")  # of drawn loads
-    drawn_seeds: int = 1  # drawn loads of each shape, of odd seeds; their means count
-    drawn_scale: float = 0.25  # of their lengths of time; an hour is 1
-    drawn_starts: tuple[float, ...] = (30.0,)  # seconds that a worker takes to start there
-    drawn_peers: tuple[str, ...] = ("knative", "fixed")  # rules of others, at each setting of their knobs
-    frontiers: tuple[str, ...] = ()  # policies whose frontier is drawn, each several replays
-    bar_cost_1s: float = 1.65  # cost on the ramp at most, where a worker starts in 1 s
-    # Seconds that one request in a hundred waits on the ramp at most, where a worker starts in 1 s.
+    drawn_shapes: tuple[str, ...] = ("bursty", "smooth")  # shapes of generated loads
+    drawn_seeds: int = 1  # generated loads of each shape, with odd seeds; their means count
+    drawn_scale: float = 0.25  # factor on their times; 1 is an hour
+    drawn_starts: tuple[float, ...] = (30.0,)  # start times of a worker on them, in seconds
+    drawn_peers: tuple[str, ...] = ("knative", "fixed")  # other systems' rules, at each setting of their knobs
+    frontiers: tuple[str, ...] = ()  # policies whose frontier is drawn, with several replays each
+    bar_cost_1s: float = 1.65  # maximum cost on the ramp if a worker starts in 1 s
+    # Maximum p99 of waiting on the ramp, in seconds, if a worker starts in 1 s.
     bar_wait_1s: float = 0.5
-    bar_cost_30s: float = 1.7  # as above, where it starts in 30 s
-    bar_wait_30s: float = 1.5  # as above, where it starts in 30 s
-    bar_operations: int = 45  # workers that are started, drained or turned back at most
-    bar_worth: float = 0.99  # share of the active periods of three starts at least
-    bar_frontier_cost: float = 1.05  # on drawn loads, cost by that of the cheapest rule that waits no longer at most
-    bar_frontier_wait: float = 0.0  # and seconds at p99 beyond those of a rule that costs no more
-    bar_frontier_operations: float = 1.2  # and operations by those of the clairvoyant plan
-    bar_steady: int = 1  # operations under a constant load at most
-    bar_backlog: int = 0  # workers drained while requests of the backlog wait at most
-    bar_step: float = 2.0  # starts until a sudden load has its workers
+    bar_cost_30s: float = 1.7  # maximum cost if it starts in 30 s
+    bar_wait_30s: float = 1.5  # maximum p99 of waiting if it starts in 30 s
+    bar_operations: int = 45  # maximum number of workers started, drained or turned back
+    bar_worth: float = 0.99  # minimum share of active periods of at least three starts
+    bar_frontier_cost: float = 1.05  # on generated loads: maximum cost over that of the cheapest rule as fast
+    bar_frontier_wait: float = 0.0  # on generated loads: maximum p99 waiting beyond that of a rule as cheap, in seconds
+    bar_frontier_operations: float = 1.2  # on generated loads: maximum operations over those of the clairvoyant plan
+    bar_steady: int = 1  # maximum number of operations under a constant load
+    bar_backlog: int = 0  # maximum number of workers drained while requests of the backlog wait
+    bar_step: float = 2.0  # maximum time, in starts, until a sudden load has its workers
 
 
 Tell = Callable[[str], None]
@@ -81,16 +81,16 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """One load at one start time."""
+    """The replays of one load at one start time."""
 
-    name: str  # of the load, as ids of bars have it
+    name: str  # name of the load in ids of bars
     start: str  # `1s` or `30s`
-    comparison: Comparison  # ours and the others
-    ours: tuple[Measures, ...]  # our figures: one for each seed, the first of the comparison
+    comparison: Comparison  # our policy and the others
+    ours: tuple[Measures, ...]  # our figures, one per seed; the first is that of the comparison
 
     @property
     def others(self) -> tuple[Measures, ...]:
-        """The figures of the rest."""
+        """The figures of the other policies."""
         return tuple(each for each in self.comparison.measures if each.policy != OURS)
 
 
@@ -110,16 +110,16 @@ def ramps(parameters: ElasticParameters, bench: Bench, tell: Tell) -> list[Playe
 
 
 def traces(parameters: ElasticParameters, bench: Bench, tell: Tell) -> list[Played]:
-    """Replay the traces that were given at both start times; none without any.
+    """Replay the given traces at both start times; return an empty list without traces.
 
     Raises:
-        InvalidInputError: traces were given without service times or the other way round, or one cannot be read.
+        InvalidInputError: if only traces or only service times are given, or a file cannot be read.
     """
     if not bench.traces and bench.service_times is None:
         return []
     if not bench.traces or bench.service_times is None:
         raise InvalidInputError(
-            "--trace and --service-times belong together: a trace tells tokens, and a table how long they take",
+            "--trace and --service-times belong together: a trace has tokens, and the table has the time per token",
             next_step="Give both, or neither; perf_model.csv of https://github.com/Mutinifni/splitwise-sim is a table.",
         )
     found = []
@@ -149,7 +149,7 @@ def _compared(parameters: ElasticParameters, load: Load, site: Site, tell: Tell)
 
 
 def short_names(paths: Sequence[Path]) -> list[str]:
-    """Return a name of each file for ids: `code` and `conv` for Azure's files, else the file's own, each once."""
+    """Return a unique name of each file for ids: `code` and `conv` for Azure's files, else one made of its own."""
     names: list[str] = []
     for path in paths:
         stem = path.stem.lower()
@@ -160,12 +160,12 @@ def short_names(paths: Sequence[Path]) -> list[str]:
 
 
 _UNMOVED: Final = frozenset({"fixed", "fixed-need", "clairvoyant", "clairvoyant-calm"})
-"""Contenders of whom short loads tell nothing."""
+"""Policies for which short loads say nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Probes:
-    """What was found, by policy."""
+    """Results of the short loads, by policy."""
 
     steady: Mapping[str, int]  # operations under a constant load
     backlog: Mapping[str, int]  # workers drained while requests wait

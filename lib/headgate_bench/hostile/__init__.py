@@ -1,3 +1,3 @@
-"""Attacks on Headgate by kind of adversary, each a plain coroutine that says what got in."""
+"""Attacks on Headgate by kind of adversary, each a plain coroutine that returns what succeeded."""
 
 __all__: list[str] = []

@@ -1,4 +1,4 @@
-"""An attack, what came of the attacks of one kind, and how others fare meanwhile."""
+"""An attack, the outcome of the attacks of one kind, and the service that others get meanwhile."""
 
 from __future__ import annotations
 
@@ -17,35 +17,35 @@ from headgate.core.errors import HeadgateError
 from headgate_bench.definition import Progress
 
 FAILURES: Final = (TimeoutError, OSError, HeadgateError, ChatError, aiohttp.ClientError)
-"""What a request raises that is turned away, or that nobody answers."""
+"""Exceptions of a request that is refused or not answered."""
 
 
 @dataclass(frozen=True, slots=True)
 class Attack:
-    """One thing that an adversary does."""
+    """One attack by an adversary."""
 
-    name: str  # what is tried, for people
-    attempt: Callable[[], Awaitable[str]]  # does it; returns what got in, or an empty text when it was kept out
+    name: str  # description of the attack
+    attempt: Callable[[], Awaitable[str]]  # runs it; returns what got in, or "" if it was repelled
 
 
 @dataclass(slots=True)
 class Tally:
-    """What came of the attacks of one kind."""
+    """The outcome of the attacks of one kind."""
 
-    kind: str  # of adversary
-    tried: int = 0  # attacks
+    kind: str  # kind of adversary
+    tried: int = 0  # number of attacks
     got_in: dict[str, str] = field(default_factory=dict)  # name of an attack -> what got in
-    # Share of others' requests that are answered in time while nobody attacks; None where none are sent.
+    # Share of others' requests answered in time without an attack; None if none are sent.
     calm: float | None = None
-    attacked: float | None = None  # the same during the attack
+    attacked: float | None = None  # the same share during the attack
 
     @property
     def others(self) -> float:
-        """Goodput of others during the attack, as a share of what it is without."""
+        """Goodput of others during the attack, relative to that without one."""
         return 1.0 if self.calm is None or self.attacked is None else self.attacked / max(self.calm, 1e-9)
 
     async def of(self, attacks: Iterable[Attack], progress: Progress, at_once: int = 1) -> Tally:
-        """Return this tally with these attacks tried, so many at once; one that ends in an error got in as well."""
+        """Try these attacks, `at_once` in parallel, and return this tally; one that ends in an error got in, too."""
         found = list(attacks)
         left = iter(enumerate(found))
 
@@ -55,7 +55,7 @@ class Tally:
                 self.tried += 1
                 try:
                     what = await attack.attempt()
-                except Exception as error:  # noqa: BLE001 - whatever an attack makes others raise, it got in
+                except Exception as error:  # noqa: BLE001 - an attack that makes others fail got in
                     what = f"others were not answered: {type(error).__name__}: {error}"[:300]
                 if what:
                     self.got_in[attack.name] = what
@@ -68,23 +68,23 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """What the attacks of one kind are made with."""
+    """The inputs of the attacks of one kind."""
 
-    kind: str  # of adversary
-    folder: Path  # empty, for what the attacked parts write
-    tries: int  # how many attacks are drawn at random, in rough measure: some kinds take more and some fewer
-    siege_s: float  # how long others are served during an attack, and as long without
-    rng: random.Random  # draws them
-    progress: Progress  # is told
+    kind: str  # kind of adversary
+    folder: Path  # empty folder for the files of the attacked parts
+    tries: int  # approximate number of random attacks: some kinds make more, some fewer
+    siege_s: float  # how long others are served during an attack, and for comparison without one
+    rng: random.Random  # draws the attacks
+    progress: Progress  # called with the progress
 
     async def tried(self, attacks: Iterable[Attack], at_once: int = 1) -> Tally:
-        """Return what came of these attacks."""
+        """Return the outcome of these attacks."""
         return await Tally(self.kind).of(attacks, self.progress, at_once)
 
     async def besieged(
         self, tally: Tally, ask: Callable[[], Awaitable[object]], siege: AbstractAsyncContextManager[None]
     ) -> Tally:
-        """Return the tally with how others fare who ask twenty times a second, without and during a siege."""
+        """Return the tally with the service of others, who ask twenty times a second, without and during a siege."""
         tally.calm = await answered_share(ask, self.siege_s, 20.0, 1.0)
         async with siege:
             tally.attacked = await answered_share(ask, self.siege_s, 20.0, 1.0)
@@ -92,9 +92,9 @@ class Ground:
 
 
 async def answered_share(ask: Callable[[], Awaitable[object]], seconds: float, per_s: float, within_s: float) -> float:
-    """Return the share of requests that are answered in time, of those that others send at a fixed rate.
+    """Return the share of others' requests, sent at a fixed rate, that are answered in time.
 
-    `ask` sends one, and raises where the answer is none; none waits for another.
+    `ask` sends one request, and raises if it is not answered; requests do not wait for each other.
     """
     loop = asyncio.get_running_loop()
     began = loop.time()
@@ -102,7 +102,7 @@ async def answered_share(ask: Callable[[], Awaitable[object]], seconds: float, p
     async def one(number: int) -> bool:
         await asyncio.sleep(began + number / per_s - loop.time())
         try:
-            # From when it was due: a loop that stands still sends late, which is late for whoever waits for the answer.
+            # Counted from when it was due: if the loop is blocked and sends late, the answer is late, too.
             async with asyncio.timeout_at(began + number / per_s + within_s):
                 await ask()
         except FAILURES:
@@ -115,7 +115,7 @@ async def answered_share(ask: Callable[[], Awaitable[object]], seconds: float, p
 
 @asynccontextmanager
 async def attackers(siege: Sequence[Callable[[], Awaitable[object]]]) -> AsyncIterator[None]:
-    """Keep attackers at it while the context is open: each begins again when it has been turned away."""
+    """Keep attackers running while the context is open: each starts again after it has been repelled."""
 
     async def attacker(attempt: Callable[[], Awaitable[object]]) -> None:
         while True:

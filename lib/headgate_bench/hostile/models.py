@@ -1,4 +1,4 @@
-"""What a model does: answers that solve nothing, programs that leave the sandbox, failures where it is unsure."""
+"""Attacks by models: answers that solve nothing, programs that escape the sandbox, failures where they are unsure."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _SAYINGS: Final = (
 _LIMITS: Final = Limits(wall_s=3.0, cpu_s=1, memory_bytes=256 * 2**20, output_bytes=100_000)
 
 _PATIENCE: Final = 15
-"""A program has ended after so many times its limit: what it waits for a processor is not counted, up to a bound."""
+"""Multiple of its limit after which a program must have ended: waits for a processor do not count, up to a bound."""
 
 _PROGRAM: Final = """
 import ctypes, io, mmap, os, socket, sys
@@ -98,13 +98,13 @@ _COST: Final[Mapping[str, str]] = {
 
 
 async def answers(ground: Ground) -> Tally:
-    """Try answers on the environments that say of themselves that chance earns next to nothing."""
+    """Try answers on the environments that state a chance level of almost zero."""
     names = [one.name for one in available() if one.spec is not None and not one.spec.needs_judge]
     return await ground.tried(answers_to(names, ground.tries // 5, ground.rng))
 
 
 def answers_to(names: Sequence[str], tries: int, rng: random.Random) -> Iterator[Attack]:
-    """Yield answers to each environment, `tries` of them put together at random."""
+    """Yield answers to each environment, `tries` of them random combinations."""
     for name in names:
         plays = environment(name)
         texts = [*_SAYINGS, "x " * 500_000, None]
@@ -115,7 +115,7 @@ def answers_to(names: Sequence[str], tries: int, rng: random.Random) -> Iterator
 
 
 async def _scored(plays: Environment, index: int, text: str | None) -> str:
-    """Return the score if one was earned; `None` says back whatever was asked."""
+    """Return the score if it is not 0; with `text` None, the reply echoes the question."""
 
     async def chat(messages: Sequence[Message]) -> ChatReply:
         return ChatReply(messages[-1].content if text is None else text)
@@ -125,16 +125,16 @@ async def _scored(plays: Environment, index: int, text: str | None) -> str:
 
 
 async def programs(ground: Ground) -> Tally:
-    """Try programs in the sandbox, beside a server on loopback that they could reach."""
+    """Try programs in the sandbox, with a server on loopback that they might reach."""
     async with await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0) as listener:
         port = listener.sockets[0].getsockname()[1]
         return await ground.tried(programs_for(ground.folder, port, ground.tries, ground.rng), at_once=6)
 
 
 def programs_for(folder: Path, port: int, tries: int, rng: random.Random) -> Iterator[Attack]:
-    """Yield programs that reach for a file in a folder of this user, for a port on loopback, and for more than theirs.
+    """Yield programs that try to access a file of this user, a port on loopback, and more resources than allowed.
 
-    `tries` are drawn of each kind of thing, besides what costs without bound.
+    `tries` are drawn for reading and for writing; the others are always tried.
     """
     secret = folder / "secret"
     secret.write_text("the secret of the benchmark")
@@ -157,7 +157,7 @@ def programs_for(folder: Path, port: int, tries: int, rng: random.Random) -> Ite
 
 
 async def _forbidden(program: str, folder: Path) -> str:
-    """Run a program that prints GOT IN when it may do what it tries, and hold it to its limits."""
+    """Run a program that prints GOT IN if it succeeds, and check that it stays within its limits."""
     before = _traces(folder)
     try:
         async with asyncio.timeout(_PATIENCE * _LIMITS.wall_s):
@@ -176,12 +176,12 @@ def _traces(folder: Path) -> dict[str, int]:
 
 
 async def rankings(ground: Ground) -> Tally:
-    """Try failures where a model is unsure, under both rules that say that these gain nothing."""
+    """Try failures where a model is unsure, under both rules that promise that these gain nothing."""
     return await ground.tried(rankings_under(("bound", "zero"), ground.tries, ground.rng))
 
 
 def rankings_under(rules: Sequence[MissingRule], tries: int, rng: random.Random) -> Iterator[Attack]:
-    """Yield models that give no answer where theirs would be bad, more and more often; `tries` of each rule."""
+    """Yield models that fail where their answer would be bad, increasingly often; `tries` per rule."""
     for rule in rules:
         for number in range(tries):
             failing, behind = (number + 1) / tries, rng.uniform(0.02, 0.3)

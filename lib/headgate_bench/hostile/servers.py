@@ -1,4 +1,4 @@
-"""What servers do to Headgate that asks them: model endpoints, policy servers, and whoever names them in a roster."""
+"""Attacks by servers that Headgate calls, model endpoints and policy servers, and by those who put them in a roster."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ from headgate_bench.provider import provider, served_apart
 _HELLO: Final = (Message("user", "Say something."),)
 _SETTINGS: Final = ClientSettings(deadline_s=3.0, first_token_s=3.0, idle_s=2.0, max_reply_bytes=2**20)
 _LATE_S: Final = 4.0
-"""An attempt ends so long after its deadline at most: what is decoded then was bounded."""
+"""Maximum time from its deadline to the end of an attempt: the data to decode by then is bounded."""
 
 _OK: Final = b"HTTP/1.1 200 OK\r\n"
 _STREAM: Final = _OK + b"Content-Type: text/event-stream\r\n\r\n"
 _JSON: Final = _OK + b"Content-Type: application/json\r\n"
 REACHED: Final = "the request was sent on"
-"""The answer of the place to which this endpoint redirects."""
+"""The answer at the address to which this endpoint redirects."""
 
 _DONE: Final = b'data: {"choices": [{"delta": {}, "finish_reason": "stop"}]}\n\ndata: [DONE]\n\n'
 
@@ -109,11 +109,11 @@ SENDS: Final[Mapping[str, Callable[[str], Iterator[bytes]]]] = {
     "noise": _once(lambda key: random.Random(key).randbytes(100_000)),
     "noise-stream": _once(lambda key: _STREAM + random.Random(key).randbytes(100_000) + _DONE),
 }
-"""Path -> what it sends, given the key of the request."""
+"""Path -> the bytes that it sends, given the key of the request."""
 
 
 async def endpoints(ground: Ground) -> Tally:
-    """Try hostile endpoints on the client, and see how a good one fares beside four that stream without end."""
+    """Try hostile endpoints on the client, and measure a good one next to four that stream endlessly."""
     plan = SimulationPlan(mean_s=0.05, cv=0.0, cap=64)
     async with _hostile() as hostile, ChatClient(_SETTINGS) as client, provider(plan) as good:
         tally = await ground.tried(_requests(hostile, client, max(1, ground.tries // 10), ground.rng), at_once=8)
@@ -124,12 +124,12 @@ async def endpoints(ground: Ground) -> Tally:
 
 
 _Models = Callable[[str, str, bool], Model]
-"""From what the endpoint does, the key that it is told, and whether it is asked for a stream."""
+"""Makes a model from what its endpoint sends, the key, and whether to ask for a stream."""
 
 
 @asynccontextmanager
 async def _hostile() -> AsyncIterator[_Models]:
-    """Give the models of a hostile endpoint in a process of its own."""
+    """Yield the models of a hostile endpoint, which runs in its own process."""
     async with served_apart(__name__) as (port, _):
         yield lambda does, key, stream: Model(
             does,
@@ -140,7 +140,7 @@ async def _hostile() -> AsyncIterator[_Models]:
 
 
 def _requests(hostile: _Models, client: ChatClient, tries: int, rng: random.Random) -> Iterator[Attack]:
-    """Yield requests for each thing that the endpoint can send, whole and streamed, with a key of its own each."""
+    """Yield requests for everything that the endpoint can send, whole and streamed, each with its own key."""
     for name, stream, number in product(SENDS, (False, True), range(tries)):
         key = f"{rng.choice(('sk-', 'key+/', 'gate:'))}{rng.getrandbits(96):024x}"
         ask = partial(client.chat, hostile(name, key, stream), _HELLO)
@@ -149,7 +149,7 @@ def _requests(hostile: _Models, client: ChatClient, tries: int, rng: random.Rand
 
 
 async def _asked(ask: Callable[[], Awaitable[ChatReply]], key: str) -> str:
-    """Return what an endpoint achieved with one request."""
+    """Return what an endpoint achieved by one request."""
     loop = asyncio.get_running_loop()
     began = loop.time()
     try:
@@ -167,18 +167,18 @@ async def _asked(ask: Callable[[], Awaitable[ChatReply]], key: str) -> str:
 
 
 _CPU_S: Final = 1.5
-"""Reading 64 MiB of honest arrays takes a tenth of it."""
+"""Maximum CPU time of reading a message; 64 MiB of honest arrays take a tenth of it."""
 
 _ARRAY: Final = {b"__ndarray__": True, b"data": b"", b"dtype": "<f4", b"shape": [0]}
 
 
 async def messages(ground: Ground) -> Tally:
-    """Try messages that are cheap to send and dear to read, or not what they say, on a policy server's worker."""
+    """Try messages that are cheap to send and expensive to read, or inconsistent, on a policy server's worker."""
     return await ground.tried(messages_of(30 * ground.tries, ground.rng))
 
 
 def messages_of(tries: int, rng: random.Random) -> Iterator[Attack]:
-    """Yield attacks; `tries` of them are an honest message with bytes changed by `rng`."""
+    """Yield attacks; `tries` of them are an honest message with random bytes changed."""
     crafted = {
         "empty lists": b"\x81\xa1x\xdd" + struct.pack(">I", 30_000_000) + b"\x90" * 30_000_000,
         "empty maps": b"\x81\xa1x\xdd" + struct.pack(">I", 30_000_000) + b"\x80" * 30_000_000,
@@ -214,7 +214,7 @@ async def _read(data: bytes, *, may_be_read: bool) -> str:
         was_read = False
         if len(str(error)) > 1_000:
             return f"an error of {len(str(error))} characters"
-    except Exception as error:  # noqa: BLE001 - a worker would end with it
+    except Exception as error:  # noqa: BLE001 - a worker would die of it
         return f"{type(error).__name__}: {error}"[:200]
     if (took := time.process_time() - began) > _CPU_S:
         return f"{took:.1f} s of processor time"
@@ -233,7 +233,7 @@ _SPELLINGS: Final = (
 
 
 async def metadata(ground: Ground) -> Tally:
-    """Try to have metadata services called: as policy server, as roster, as model, and by names that lead there."""
+    """Try to make Headgate call metadata services: as policy server, roster or model, and by names for one."""
     database = f"sqlite:///{ground.folder}/queue.db"
     async with (
         served(database, ground.folder) as server,
@@ -269,7 +269,7 @@ async def _loaded(roster: RosterSource) -> str:
 
 
 async def _connected(client: ChatClient, address: str) -> str:
-    """Ask a model at a name for which the name server gives a metadata service's address."""
+    """Ask a model at a host name that resolves to a metadata service's address."""
 
     async def resolved(_: str, port: int, **__: Any) -> list[tuple[Any, ...]]:
         family, more = (socket.AF_INET6, (0, 0)) if ":" in address else (socket.AF_INET, ())
@@ -298,7 +298,7 @@ async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
         if name == "nothing":
             await reader.read()
     except (OSError, asyncio.IncompleteReadError):
-        pass  # turned away
+        pass  # repelled
     finally:
         writer.close()
 
@@ -306,7 +306,7 @@ async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
 async def _serve() -> None:
     server = await asyncio.start_server(_answer, "127.0.0.1", 0)
     print(server.sockets[0].getsockname()[1], flush=True)
-    await asyncio.to_thread(sys.stdin.read)  # ends however the process that started this one ends
+    await asyncio.to_thread(sys.stdin.read)  # ends when the parent process ends in any way
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What machines do that keep what Headgate knows: clocks that are wrong, journals in doubt, files that are damaged."""
+"""Faults of machines that store Headgate's data: wrong clocks, competing journals, damaged files."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from headgate_bench.store_speed import example_samples
 _NOW: Final = 1_767_225_600.0
 _MODEL, _ENVIRONMENT, _INTERVAL_S = "bench/model@main", "bench:free", 60.0
 _STEPS_S: Final = (3_600.0, 20 * 3_600.0, 2 * DAY_S, 400 * DAY_S, 10_000 * DAY_S)
-"""How far a clock is off at least once, ahead and back."""
+"""Errors of a clock that are always tried, ahead and back."""
 
 _PAGE: Final = 4_096
 _SAMPLES: Final = 40
@@ -36,13 +36,13 @@ _JOBS: Final = 200
 
 
 async def clocks(ground: Ground) -> Tally:
-    """Try starts by clocks that are hours, days and years ahead or back, on a journal, its budgets and a store."""
+    """Try starts with clocks that are hours, days and years off, on a journal, its budgets and a store."""
     drawn = [ground.rng.uniform(-1_000, 1_000) * DAY_S for _ in range(ground.tries)]
     return await ground.tried(clocks_of(ground.folder, drawn))
 
 
 def clocks_of(folder: Path, drawn: Sequence[float] = ()) -> Iterator[Attack]:
-    """Yield attacks by clocks that are off by the usual steps, and by those that were drawn."""
+    """Yield attacks by clocks that are off by the usual steps and by the drawn ones."""
     usual = [way * step for step in _STEPS_S for way in (1, -1)]
     attempts = {"budget": _spent_again, "sampling": _stopped, "sweep": _swept, "lease": _kept_out}
     for (what, attempt), step_s in product(attempts.items(), (*usual, *drawn)):
@@ -51,7 +51,7 @@ def clocks_of(folder: Path, drawn: Sequence[float] = ()) -> Iterator[Attack]:
 
 
 async def _spent_again(folder: Path, step_s: float) -> str:
-    """Spend a day's requests, start once by the wrong clock, and return what can be spent again by the right one."""
+    """Spend a day's requests, start once with the wrong clock, and return what the right one lets be spent again."""
     spent = [_spend(folder, _NOW, 60), _spend(folder, _NOW + 60 + step_s, 0), _spend(folder, _NOW + 120, 60)]
     return f"{spent[-1]} of 60 requests are spent again" if spent[-1] else ""
 
@@ -69,7 +69,7 @@ def _spend(folder: Path, now: float, wanted: int) -> int:
 
 
 async def _stopped(folder: Path, step_s: float) -> str:
-    """Sample, wait for the store and pause by the wrong clock; return what is still to come by the right one."""
+    """Sample, spool and pause with the wrong clock; return what is overdue by the right one."""
     with closing(Journal(folder, "bench", fsync=False)) as journal:
         _accept(journal, 3, _NOW + step_s)
         journal.record_pause(_MODEL, 2, _NOW + step_s + DAY_S)
@@ -102,7 +102,7 @@ async def _swept(folder: Path, ahead_s: float) -> str:
 
 
 async def _kept_out(folder: Path, step_s: float) -> str:
-    """Leave the lease of a journal that died while the clock was off; return what keeps the next one out."""
+    """Leave the lease of a journal that died while the clock was off; return why the next journal is refused."""
     store = open_store(str(folder / "store"))
     dead, journal = (Journal(folder / name, "bench", fsync=False) for name in ("dead", "next"))
     with closing(dead), closing(journal):
@@ -121,12 +121,12 @@ def _files(folder: Path) -> list[Path]:
 
 
 async def journals(ground: Ground) -> Tally:
-    """Try to have several journals of one campaign sample the same environments into one store."""
+    """Try to let several journals of one campaign sample the same environments into one store."""
     return await ground.tried(journals_of(ground.folder, 2 * ground.tries, ground.rng))
 
 
 def journals_of(folder: Path, tries: int, rng: random.Random) -> Iterator[Attack]:
-    """Yield two to four journals with some environments each, that start in turn, at once, or met in an outage."""
+    """Yield two to four journals with some environments each, which start in turn, at once, or meet in an outage."""
     for number in range(tries):
         sampled = [rng.sample("abcde", rng.randint(1, 3)) for _ in range(rng.randint(2, 4))]
         at_once, is_new = rng.random() < 0.5, rng.random() < 0.7
@@ -137,7 +137,7 @@ def journals_of(folder: Path, tries: int, rng: random.Random) -> Iterator[Attack
 
 
 async def _doubled(folder: Path, sampled: Sequence[Sequence[str]], at_once: bool, is_new: bool) -> str:
-    """Have journals renew their leases, and end those that are refused; return what two of the others sample."""
+    """Let journals renew their leases, and end those that are refused; return what several of the others sample."""
     store = open_store(str(folder / "store"))
     journals = [Journal(folder / str(number), "bench", fsync=False) for number in range(len(sampled))]
     running = dict(zip((journal.lease() for journal in journals), sampled, strict=True))
@@ -186,12 +186,12 @@ _PAGES: Final[Mapping[str, _Damage]] = {
 
 
 async def corruption(ground: Ground) -> Tally:
-    """Try damage to journals, queues and stored samples: what is read must be true, and what is lost be told."""
+    """Try damage to journals, queues and stored samples: data that is read must be true, and losses reported."""
     return await ground.tried(corruption_of(ground.folder, ground.tries, ground.rng), at_once=2)
 
 
 def corruption_of(folder: Path, tries: int, rng: random.Random) -> Iterator[Attack]:
-    """Yield damage of each sort to each sort of file, `tries` times."""
+    """Yield each sort of damage to each sort of file, `tries` times."""
     files = {"journal": (_fill_journal, _read_journal), "queue": (_fill_queue, _read_queue)}
     for (file, ways), (sort, damage), number in product(files.items(), _PAGES.items(), range(tries)):
         name = f"{file}: {sort} {number}"
@@ -257,7 +257,7 @@ def _read_queue(path: Path) -> Sequence[object]:
 
 
 async def _left_out(folder: Path, damage: _Damage, rng: random.Random) -> str:
-    """Damage a file of a sample store; it must be left out, and told, by whoever reads or verifies."""
+    """Damage a file of a sample store: scans and verification must leave it out and report it."""
     store = open_store(str(folder))
     await store.put_batch("bench", example_samples(60, 3))
     whole = set((await store.scan()).frame.rows())

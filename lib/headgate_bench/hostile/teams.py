@@ -1,4 +1,4 @@
-"""What a team does with its token to the jobs, servers and turns of another, and to the server that both share."""
+"""Attacks by a team with its token on the jobs, servers and turns of another, and on the server that both share."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from headgate_bench.hostile.attack import Attack, Ground, Tally, attackers
 from headgate_bench.jobqueue.served import served
 
 _MARK: Final = "crown-jewels"
-"""Stands in everything that belongs to the other team."""
+"""Marker in everything that belongs to the other team."""
 
 _MOST_ANSWER: Final = 64 * 1024
 _LATE_S: Final = 6.0
@@ -32,7 +32,7 @@ _USUAL: Final = (Scope.SUBMIT, Scope.CLAIM, Scope.COMPLETE, Scope.READ, Scope.LE
 
 @dataclass(frozen=True, slots=True)
 class _Queue:
-    """A job queue that two teams use, and the token of one of them."""
+    """A job queue of two teams, and the token of one of them."""
 
     http: aiohttp.ClientSession
     token: Secret
@@ -47,7 +47,7 @@ class _Queue:
 
 
 async def teams(ground: Ground) -> Tally:
-    """Try what team b can get of team a, and see how a worker of team a fares while b sends large bodies."""
+    """Try what team b can get from team a, and measure the service of team a's worker while b sends large bodies."""
     database, folder = f"sqlite:///{ground.folder}/queue.db", ground.folder
     store = open_tokens(database)
     tokens = {}
@@ -96,7 +96,7 @@ async def _renewed(team: _Queue, lease: Mapping[str, Any]) -> None:
 
 
 def _prying(a: _Queue, b: _Queue, lease: Mapping[str, Any], routes: Mapping[str, Any]) -> Iterator[Attack]:
-    """Yield attempts to see, end or take what is team a's."""
+    """Yield attempts to see, end or take what belongs to team a."""
     mine, none = lease["job_id"], "a.none"
     for path, methods in routes.items():
         for method in methods:
@@ -122,7 +122,7 @@ def _prying(a: _Queue, b: _Queue, lease: Mapping[str, Any], routes: Mapping[str,
 
 
 def _spoiling(b: _Queue, routes: Mapping[str, Any], folder: Path) -> Iterator[Attack]:
-    """Yield attempts to cost the server what it should not."""
+    """Yield attempts to use excessive resources of the server."""
     keys = b"{" + b",".join(b'"k%d":0' % n for n in range(1_200_000)) + b"}"
     deep, text = b"[" * 1_000_000, b'{"worker": "' + b"w" * 900_000 + b'"}'
     for path, methods in routes.items():
@@ -134,7 +134,7 @@ def _spoiling(b: _Queue, routes: Mapping[str, Any], folder: Path) -> Iterator[At
 
 
 def _guessing(b: _Queue, routes: Mapping[str, Any], tries: int, rng: random.Random) -> Iterator[Attack]:
-    """Yield requests that are put together from everything that the routes know."""
+    """Yield random requests combined from all routes and fields."""
     words: list[Any] = ["a", "a.0", "b.1", "radio", "", -1, 0, 2**63, 1e308, None, True, [], {}]
     words += ["\x00", "%2e%2e", "/../"]
     fields = [
@@ -164,7 +164,7 @@ def _query(path: str) -> str:
 
 
 async def _told_apart(b: _Queue, method: str, twins: list[tuple[str, Any]]) -> str:
-    """Return how what is team a's is answered otherwise than what is not there."""
+    """Return how the answer about an object of team a differs from that about a missing one."""
     answers = []
     for path, body in twins:
         status, said = await b.asked(method, path, body)
@@ -190,7 +190,7 @@ async def _refused_in_time(b: _Queue, path: str, raw: bytes) -> str:
     began = time.monotonic()
     try:
         status, said = await b.asked("post", path, raw=raw)
-    except aiohttp.ClientError:  # it hangs up on what is larger than it takes
+    except aiohttp.ClientError:  # the server hangs up if the body is too large
         status, said = 413, ""
     await b.asked("get", "/health")
     took = time.monotonic() - began

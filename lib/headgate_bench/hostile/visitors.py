@@ -1,4 +1,4 @@
-"""What somebody on the network, or a page in somebody's browser, does to a server that he has no token for."""
+"""Attacks by strangers on the network, or pages in a browser, on a server for which they have no token."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from headgate_bench.hostile.attack import Attack, Ground, Tally
 from headgate_bench.jobqueue.served import served
 
 _PATIENCE_S: Final = 20.0
-"""A connection on which nothing useful comes is closed by then."""
+"""Time by which a connection without useful data must be closed."""
 
 _ANSWER_S: Final = 5.0
 
@@ -33,7 +33,7 @@ _PAGES: Final = (
     "GET /v1/jobs HTTP/1.1\r\n" + _HERE + "Origin: http://evil.example\r\n",
     "POST /done/1?worker=w HTTP/1.1\r\n" + _HERE + "Content-Length: 0\r\nOrigin: http://evil.example\r\n",
 )
-"""Heads of requests that a page can have a browser send, to a server without tokens."""
+"""Heads of requests that a page can make a browser send to a server without tokens."""
 
 _BROKEN: Final = (
     b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET / HTTP/1.1",
@@ -49,7 +49,7 @@ _BROKEN: Final = (
 
 
 async def visitors(ground: Ground) -> Tally:
-    """Try strangers on a job queue without tokens, and see how others fare beside idle connections."""
+    """Try attacks on a job queue without tokens, and measure the service of others next to idle connections."""
     async with served(f"sqlite:///{ground.folder}/queue.db", ground.folder) as server:
         tally = await ground.tried(visits(server.port, 2 * ground.tries, ground.rng), at_once=16)
         return await ground.besieged(tally, partial(_healthy, server.port), _idle(server.port))
@@ -57,7 +57,7 @@ async def visitors(ground: Ground) -> Tally:
 
 @asynccontextmanager
 async def _idle(port: int) -> AsyncIterator[None]:
-    """Keep 600 connections open on which nothing comes, or nothing after a beginning."""
+    """Keep 600 connections open that send nothing, or only the beginning of a request."""
     async with AsyncExitStack() as stack:
         for number in range(600):
             _, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -67,7 +67,7 @@ async def _idle(port: int) -> AsyncIterator[None]:
 
 
 def visits(port: int, tries: int, rng: random.Random) -> Iterator[Attack]:
-    """Yield attacks on a server without tokens; `tries` of random bytes, and as many in a header."""
+    """Yield attacks on a server without tokens; `tries` of random bytes, and as many with random bytes in a header."""
     for head in _PAGES:
         text = head.format(port=port) + "\r\n" + (_BODY if _JSON in head else "")
         yield Attack(f"page: {head!r}", partial(_let_in, port, text.encode()))
@@ -82,7 +82,7 @@ def visits(port: int, tries: int, rng: random.Random) -> Iterator[Attack]:
 
 
 async def _said(port: int, data: bytes, within_s: float) -> bytes:
-    """Return what the server answers until it closes or the time is over."""
+    """Return what the server sends until it closes the connection or the time is up."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     said = bytearray()
     try:
@@ -110,7 +110,7 @@ async def _shaken(port: int, data: bytes) -> str:
 
 
 async def _outlasted(port: int, begin: bytes, piece: bytes) -> str:
-    """Return whether a connection is kept that sends a little again and again."""
+    """Return a message if the server keeps a connection that trickles data; else ""."""
     loop = asyncio.get_running_loop()
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     end = loop.time() + 2 * _PATIENCE_S

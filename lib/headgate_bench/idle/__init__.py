@@ -1,3 +1,3 @@
-"""The idle suite: DataDesigner's cases on Headgate's own scheduling loop, their metrics, checks, baseline and page."""
+"""The idle suite: DataDesigner's cases on Headgate's scheduling loop, with metrics, checks, a baseline and a page."""
 
 __all__: list[str] = []

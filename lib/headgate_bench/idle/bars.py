@@ -1,4 +1,4 @@
-"""P11: what the figures of the idle suite are held to, and what stands beside them."""
+"""P11: the bars of the idle suite's figures, and the figures that they are compared with."""
 
 from __future__ import annotations
 
@@ -19,21 +19,20 @@ from headgate_bench.idle.suite import Suite, worst_over_ideal
 class IdleParameters:
     """Parameters of the scenario."""
 
-    mode: Mode = "quick"  # DataDesigner's quick suite of 22 cases, or its full one of 28; our own cases run beside them
-    # Ids of the cases to run; all of the mode when empty. Behaviour of cases that were not run is not judged.
+    mode: Mode = "quick"  # DataDesigner's quick suite of 22 cases, or its full one of 28; our own cases are added
+    # Ids of the cases to run; empty for all cases of the mode. Behaviour of cases that were not run is not checked.
     cases: tuple[str, ...] = ()
-    # What the figures are compared with: the summary of an earlier run, `none`, or empty for the one that Headgate
-    # comes with.
+    # Summary of an earlier run to compare the figures with, `none`, or empty for the one built into Headgate.
     baseline: str = ""
-    real_time: bool = False  # whether each case is run once by the wall clock as well
-    clock_repeats: int = 5  # how often the combined case and its control take turns by the wall clock
-    bar_utilisation: float = 0.677  # share of the model capacity that an adaptive frontier leases at least
-    bar_frontier: float = 0.147  # share that is idle for want of open work at most
-    bar_leased_wait: float = 10.0  # how much shorter a task waits for its provider with advice than without
-    bar_wall: float = 1.25  # wall time over its ideal in the worst case at most
-    bar_combined: float = 0.005  # what advice adds to the use of the providers' slots while one of them is pressed
-    bar_cpu_us: float = 150.0  # CPU time per generation over all cases at most, the events' recording included
-    bar_errors: int = 0  # checks that may fail
+    real_time: bool = False  # whether each case also runs once by the wall clock
+    clock_repeats: int = 5  # runs of the combined case and its control by the wall clock, taking turns
+    bar_utilisation: float = 0.677  # minimum share of the model capacity leased with an adaptive frontier
+    bar_frontier: float = 0.147  # maximum share of the model capacity that is idle for want of open work
+    bar_leased_wait: float = 10.0  # factor by which advice shortens a task's wait for its provider
+    bar_wall: float = 1.25  # maximum wall time over its ideal, in the worst case
+    bar_combined: float = 0.005  # minimum gain in the use of the providers' slots by advice, while one is pressed
+    bar_cpu_us: float = 150.0  # maximum CPU time per generation over all cases, including the recording of events
+    bar_errors: int = 0  # maximum number of failed checks
 
 
 _FILE: Final = Path(__file__).with_name("published.toml")
@@ -41,7 +40,7 @@ _FILE: Final = Path(__file__).with_name("published.toml")
 
 @cache
 def published() -> Mapping[str, Mapping[str, Any]]:
-    """Return what DataDesigner's authors published, by case: shares of capacity, generations per second, seconds."""
+    """Return the figures published by DataDesigner's authors, by case: shares of capacity, generations/s, seconds."""
     cases: Mapping[str, Mapping[str, Any]] = tomllib.loads(_FILE.read_text("utf-8"))["cases"]
     return cases
 
@@ -72,7 +71,7 @@ Cases = Mapping[str, Mapping[str, Any]]
 
 
 def bars_of(suite: Suite, parameters: IdleParameters) -> Iterator[Bar]:
-    """Give the bars of the cases that were run."""
+    """Yield the bars of the cases that were run."""
     cases = suite.cases
     if ADAPTIVE in cases:
         yield at_least(
@@ -112,7 +111,7 @@ def bars_of(suite: Suite, parameters: IdleParameters) -> Iterator[Bar]:
 
 
 def _figures(cases: Cases, wanted: Mapping[str, tuple[str, str]], factor: float = 1) -> dict[str, float | str]:
-    """Return figures of cases by label; `wanted` has a case and a metric for each, and those not run are left out."""
+    """Return figures by label; `wanted` has a case and a metric for each. Cases that were not run are left out."""
     return {label: factor * cases[case][metric] for label, (case, metric) in wanted.items() if case in cases}
 
 
@@ -121,7 +120,7 @@ def _published(wanted: Mapping[str, tuple[str, str]], factor: float = 1) -> dict
 
 
 def _beside_adaptive(cases: Cases, metric: str, name: str) -> dict[str, float | str]:
-    """Return a figure of the fixed frontiers, and what was published."""
+    """Return a figure for the fixed frontiers, and the published figures."""
     ours = {
         "one group, fixed": (FIXED_LOW, metric),
         "eight groups, fixed": (FIXED_HIGH, metric),
@@ -169,7 +168,7 @@ def _combined_bars(cases: Cases, parameters: IdleParameters) -> Iterator[Bar]:
     what = "providers' slots in use while one is pressed, with advice and an adaptive frontier, less without advice"
     gained = both[_WHILE_PRESSED] - neither[_WHILE_PRESSED]
     yield at_least("P11.combined", what, gained, parameters.bar_combined, "of capacity", _figures(cases, wanted))
-    # Both are sums of the same service times, in another order.
+    # Rounded, since both are sums of the same service times in a different order.
     ratio = round(both["mean_wall_time_seconds"] / neither["mean_wall_time_seconds"], 9)
     beside = {"published": published()[BOTH]["wall_s"] / published()[NEITHER]["wall_s"]}
     yield at_most("P11.combined_wall", "wall time with both over that without advice", ratio, 1.0, "×", beside)
@@ -197,7 +196,7 @@ def _own_bars(cases: Cases) -> Iterator[Bar]:
 
 
 def clock_bars_of(by_the_clock: Sequence[Mapping[str, Any]], parameters: IdleParameters) -> Iterator[Bar]:
-    """Give the bars by the wall clock, which is what the published figures were measured by."""
+    """Yield the bars by the wall clock, by which the published figures were measured."""
     found = {sample["case"]: sample for sample in by_the_clock}
     if ADAPTIVE in found:
         beside = (

@@ -1,4 +1,4 @@
-"""The baseline: what an earlier run reached, and how far this one may fall behind it."""
+"""The baseline: figures of an earlier run, and how far this run may fall behind them."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ _FILE: Final = Path(__file__).with_name("baselines.toml")
 
 
 def committed_baseline(mode: Mode) -> dict[str, Any]:
-    """Return what this version of Headgate reached, as `read_baseline` returns what an earlier run did."""
+    """Return the built-in baseline of this version of Headgate, in the form of `read_baseline`."""
     rows = tomllib.loads(_FILE.read_text("utf-8"))[mode]
     cases = {name: dict(zip(COMPARED, figures, strict=True)) for name, figures in rows.items()}
     return {"summary_schema_version": SUMMARY_SCHEMA, "mode": mode, "cases": cases}
 
 
 def baseline_of(summary: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what of a summary a later run is compared with; a summary itself serves as well."""
+    """Return the part of a summary that later runs are compared with; a whole summary is a valid baseline, too."""
     cases = summary["cases"]
     return {name: value for name, value in summary.items() if name not in {"cases", "checks"}} | {
         "cases": {name: {metric: cases[name][metric] for metric in COMPARED} for name in sorted(cases)}
@@ -44,14 +44,14 @@ def read_baseline(path: Path, mode: Mode) -> dict[str, Any]:
     """Return a baseline: a summary of this suite, by Headgate or by DataDesigner's own tools.
 
     Raises:
-        InvalidInputError: if the file cannot be read, has another schema, or is of the other mode.
+        InvalidInputError: if the file cannot be read, has another schema, or belongs to the other mode.
     """
     try:
         found: Any = orjson.loads(path.read_bytes())
     except OSError as error:
         raise _refused(path, f"cannot be read: {error.strerror}") from None
     except orjson.JSONDecodeError as error:
-        raise _refused(path, f"is no JSON: {error}") from None
+        raise _refused(path, f"is not JSON: {error}") from None
     schema = found.get("summary_schema_version") if isinstance(found, dict) else None
     if schema != SUMMARY_SCHEMA:
         raise _refused(path, f"has the schema {schema!r}, not {SUMMARY_SCHEMA!r}")
@@ -70,7 +70,7 @@ def read_baseline(path: Path, mode: Mode) -> dict[str, Any]:
 def compared(
     summary: Mapping[str, Any], baseline: Mapping[str, Any], tolerances: Tolerances, *, is_whole: bool
 ) -> list[Check]:
-    """Return the checks of a summary against a baseline; cases that were not asked for are not missed."""
+    """Return the checks of a summary against a baseline; only a whole run must have all the baseline's cases."""
     cases: Mapping[str, Any] = summary["cases"]
     checks: list[Check] = []
     for name, before in sorted(baseline["cases"].items()):

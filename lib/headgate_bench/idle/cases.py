@@ -1,4 +1,4 @@
-"""The cases of the idle suite: DataDesigner's, under its ids and with its parameters, and our own beside them."""
+"""The cases of the idle suite: DataDesigner's, with its ids and parameters, and our own."""
 
 from __future__ import annotations
 
@@ -11,57 +11,57 @@ Shape = Literal["pipeline", "pressure", "peer", "requests", "cooldown"]
 """What a case runs.
 
 - `pipeline`: seed -> heavy_i -> fast_i, i < fan-out, over rows that come in groups.
-- `pressure`: seed -> a_pressured and z_open, two providers with one slot each; the slot of the first is taken at first.
+- `pressure`: seed -> a_pressured and z_open, two providers with one slot each; initially the first one's slot is taken.
 - `peer`: tasks of a heavy group, and those of a peer that arrive a little later.
 - `requests`: tasks that make no request, one, or many.
 - `cooldown`: the pipeline of `pressure`, whose first provider answers 429 with Retry-After at first.
 """
 
 OWN: Final = "headgate"
-"""Sweep of the cases that DataDesigner's suite does not have."""
+"""Sweep of the cases that are not in DataDesigner's suite."""
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
     """One case.
 
-    The fields up to `iterations` are DataDesigner's; its names for them stand in the summary (`Case.document`).
+    The fields up to `iterations` are DataDesigner's; the summary uses its names for them (`Case.document`).
     """
 
     name: str  # unique in its sweep
     sweep: str  # which dimension it varies
     records: int = 512  # rows
     buffer: int = 64  # rows of a group; a group's rows are opened together
-    row_groups: int = 4  # groups open at once at most
-    capacity: int = 8  # tasks at work at once; model tasks may take half of them (all of them under pressure)
+    row_groups: int = 4  # maximum number of groups open at once
+    capacity: int = 8  # concurrent tasks; model tasks may take half of the capacity (all of it in `pressure`)
     fanout: int = 4  # heavy and fast stages per row
     upstream_s: float = 0.003  # service time of a heavy stage
     # Service time of a fast stage, of the stages under pressure, of a peer's task, of a request.
     downstream_s: float = 0.0003
-    request_s: float = 0.0  # how long the pressured provider is not to be had at first; when the peer arrives
-    # Weight of a model stage's group; 0 takes the model capacity. A group may hold twice as many units while another
-    # one waits (DataDesigner's rule).
+    request_s: float = 0.0  # how long the pressured provider is initially unavailable; time at which the peer arrives
+    # Weight of a model stage's group; 0 stands for the model capacity. A group may hold twice as many units while
+    # another one waits (DataDesigner's rule).
     weight: int = 0
-    is_adaptive: bool = False  # whether the frontier widens by itself, from one group on
-    is_advised: bool = False  # whether a stage of a pressured provider is passed over for one of an open provider
-    is_strict: bool = False  # whether such a stage is not even started when nothing else can run
-    iterations: int = 1  # runs; in virtual time they must be equal
-    # By which share service times are shorter or longer than their mean at most, drawn from the seed.
+    is_adaptive: bool = False  # whether the frontier adapts its width, starting from one group
+    is_advised: bool = False  # whether stages of an open provider are preferred to those of a pressured one
+    is_strict: bool = False  # whether stages of a pressured provider wait even if nothing else can run
+    iterations: int = 1  # number of runs; in virtual time they must be equal
+    # Maximum deviation of service times from their mean, as a share of it, drawn from the seed.
     spread: float = 0.0
-    shape: Shape = "pipeline"  # what is run
-    policy: Literal["strict_fair", "bounded_borrow"] = "strict_fair"  # of task admission
+    shape: Shape = "pipeline"  # what the case runs
+    policy: Literal["strict_fair", "bounded_borrow"] = "strict_fair"  # policy of task admission
     # Share of the workers that is not lent while peers are expected; None for the policy's own.
     reserve: float | None = None
-    is_control: bool = False  # shows what happens without one of our adaptations; its wall time is held to nothing
+    is_control: bool = False  # whether it shows the effect of one missing adaptation; its wall time has no bar
 
     @property
     def id(self) -> str:
-        """What the summary calls it."""
+        """Its name in the summary."""
         return f"{self.sweep}/{self.name}"
 
     @property
     def generations(self) -> int:
-        """Generations in all: two per row and unit of fan-out, in DataDesigner's cases."""
+        """Total number of generations: in DataDesigner's cases, two per row and unit of fan-out."""
         if self.shape == "peer":
             return self.records + self.peers
         if self.shape == "requests":
@@ -85,11 +85,11 @@ class Case:
 
     @property
     def ideal_s(self) -> float:
-        """Wall time that no scheduler can beat, without any cost of its own.
+        """Lower bound of the wall time for any scheduler, without a cost of its own.
 
-        `pipeline`: work over the slots that can be busy at once, which the model capacity and the open rows' stages
-        bound. `pressure` and `cooldown`: the blocked provider's work after it opens, or all work over the slots,
-        whichever is longer. `peer` and `requests`: work over slots.
+        `pipeline`: work divided by the slots that can be busy at once, which the model capacity and the open rows'
+        stages bound. `pressure` and `cooldown`: the blocked provider's work after it opens, or all work divided by the
+        slots, whichever is longer. `peer` and `requests`: work divided by the slots.
         """
         if self.shape == "pipeline":
             work_s = self.records * self.fanout * (self.upstream_s + self.downstream_s)
@@ -124,7 +124,7 @@ class Case:
 
 
 _MEAN_REQUESTS: Final = 5 / 3
-"""Of the cycle of 0, 1 and 4 requests per task."""
+"""Mean of the cycle of 0, 1 and 4 requests per task."""
 
 _SCENARIOS: Final = {
     ("pipeline", False): "real-pipeline-overlap",
@@ -141,7 +141,7 @@ _BASE: Final = Case("baseline-frontier", "baseline")
 
 
 def cases_of(mode: Mode) -> tuple[Case, ...]:
-    """Return the cases of a mode in the order in which they are run; every id stands once."""
+    """Return the cases of a mode in the order in which they run; ids are unique."""
     return (*_sweeps(mode), *_stress(), *_adaptations(mode), *_own(mode))
 
 

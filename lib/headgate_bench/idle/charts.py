@@ -1,4 +1,4 @@
-"""The figures of the idle suite."""
+"""The charts of the idle suite."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from headgate_bench.idle.metrics import MODEL
 from headgate_bench.idle.providers import OPEN
 
 _POINTS: Final = 300
-"""Points of a line at most: figures are small."""
+"""Maximum number of points of a line: charts are small."""
 
 _FRONTIERS: Final = {"one group, fixed": FIXED_LOW, "adaptive": ADAPTIVE, "eight groups, fixed": FIXED_HIGH}
 _PRESSURE: Final = {"without advice": PRESSED, "with advice": ADVISED}
 
 
 def charts_of(cases: Mapping[str, Mapping[str, Any]], runs: Mapping[str, Run], bar_wall: float) -> list[Chart]:
-    """Return the figures that the cases give; those of cases that were not run are left out."""
+    """Return the charts of the cases; those of cases that were not run are left out."""
     charts = [_utilisation(cases), _wall(cases, bar_wall)]
     frontier = {label: runs[name] for label, name in _FRONTIERS.items() if name in runs}
     if len(frontier) == len(_FRONTIERS):
@@ -90,7 +90,7 @@ def _slot_changes(run: Run) -> list[int]:
 
 
 def _over_time(run: Run, changes: Sequence[int]) -> Sequence[tuple[float | str, float]]:
-    """Return the mean of what the changes add up to in equal slices of the run, at the middle of each, in ms."""
+    """Return the mean of the summed changes in equal slices of the run, as (middle of the slice in ms, mean)."""
     times = np.array([fact.at for fact in run.facts]) - run.facts[0].at
     areas = np.concatenate(([0.0], np.cumsum(np.cumsum(changes)[:-1] * np.diff(times))))
     edges = np.linspace(0.0, max(run.wall_s, 1e-9), _POINTS + 1)

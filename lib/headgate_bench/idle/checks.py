@@ -1,4 +1,4 @@
-"""The summary of a run and the checks on it: its shape, each run's correctness, the figures, their committed rules."""
+"""The summary of a run and its checks: of its shape, each run's correctness, the figures, and the committed rules."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Tolerances(_Strict):
 
 
 class Rule(_Strict):
-    """One behaviour that the figures must show."""
+    """One rule that the figures must meet."""
 
     name: str
     case: str
@@ -44,7 +44,7 @@ class Rule(_Strict):
     unless_at_least: float | None = None
 
     def expectation(self) -> str:
-        """Return what is expected, in words."""
+        """Return the expectation as text."""
         said = f"{self.metric} of {self.case}"
         if self.minus:
             said += f" less that of {self.minus}"
@@ -65,17 +65,17 @@ class Rules(_Strict):
     behaviour: tuple[Rule, ...] = Field(alias="check")
 
     def required_in(self, mode: Mode) -> tuple[str, ...]:
-        """Return the ids that a run of a mode must have."""
+        """Return the ids of the cases that a run of a mode must have."""
         return tuple(sorted((*self.required["both"], *self.required[mode])))
 
     def behaviour_in(self, mode: Mode) -> tuple[Rule, ...]:
-        """Return the rules that hold in a mode."""
+        """Return the rules that apply to a mode."""
         return tuple(rule for rule in self.behaviour if rule.mode in {None, mode})
 
 
 @cache
 def committed_rules() -> Rules:
-    """Return the rules that Headgate comes with."""
+    """Return the rules built into Headgate."""
     return Rules.model_validate(tomllib.loads(_FILE.read_text("utf-8")))
 
 
@@ -101,28 +101,28 @@ _CLEAN: Final = (
     "final_zero_request_waiters",
 )
 _LARGEST: Final = 8_192
-"""Generations of the largest case of a whole run, at least (DataDesigner's rule)."""
+"""Minimum number of generations of the largest case in a whole run (DataDesigner's rule)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that was looked at."""
+    """The result of one check."""
 
     name: str  # unique in a list of checks
-    category: Category  # what kind
+    category: Category  # kind of check
     severity: Severity  # whether a failure fails the run
-    passed: bool  # whether it holds
-    observed: float | str | bool  # what was seen
-    expected: str  # what should be seen, in words
+    passed: bool  # whether it passed
+    observed: float | str | bool  # the observed value
+    expected: str  # the expectation as text
 
 
 def failures(checks: Sequence[Check], severity: Severity) -> list[Check]:
-    """Return the checks of a severity that do not hold."""
+    """Return the failed checks of a severity."""
     return [check for check in checks if check.severity == severity and not check.passed]
 
 
 def checks_document(checks: Sequence[Check]) -> dict[str, Any]:
-    """Return checks as the summary shows them."""
+    """Return checks in the form of the summary."""
     errors, warnings = failures(checks, "error"), failures(checks, "warning")
     return {
         "checks_schema_version": CHECKS_SCHEMA,
@@ -134,7 +134,7 @@ def checks_document(checks: Sequence[Check]) -> dict[str, Any]:
 
 
 def checks_of(summary: Mapping[str, Any], rules: Rules, *, is_whole: bool) -> list[Check]:
-    """Return every check on a summary; behaviour of cases that were not to be run is not judged."""
+    """Return all checks of a summary; rules about cases that were not selected are skipped."""
     cases: Mapping[str, Any] = summary["cases"]
     checks = list(_shape(summary, rules)) if is_whole else []
     for name, case in sorted(cases.items()):
@@ -190,7 +190,7 @@ def _behaviour(rule: Rule, cases: Mapping[str, Any]) -> Check:
         subtracted = _number(cases[rule.minus].get(rule.metric))
         observed -= subtracted
         is_excused = rule.unless_at_least is not None and subtracted >= rule.unless_at_least
-    # Comparisons with a value that is not a number are false, as they should be.
+    # Comparisons with NaN are false, as they should be.
     is_enough = rule.at_least is None or observed >= rule.at_least
     is_little = rule.at_most is None or observed <= rule.at_most
     passed = is_excused or (is_enough and is_little)
@@ -234,5 +234,5 @@ def with_checks(summary: Mapping[str, Any], checks: Sequence[Check]) -> dict[str
 
 
 def summary_bytes(summary: Mapping[str, Any]) -> bytes:
-    """Return a summary as a file: the same figures give the same bytes."""
+    """Return a summary as the bytes of a file: the same figures give the same bytes."""
     return orjson.dumps(summary, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS) + b"\n"

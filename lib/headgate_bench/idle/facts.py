@@ -1,4 +1,4 @@
-"""What happened in one run of a case: the facts that every figure is computed from."""
+"""The facts of one run of a case, from which every figure is computed."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ _NOTHING: Mapping[str, int] = MappingProxyType({})
 
 
 class Step(StrEnum):
-    """What a fact says.
+    """Kind of a fact.
 
-    A task is READY (it entered the queue), LEASED, at work in a WORKER, and RELEASED. Its request is WAITING, ADMITTED
-    and DONE; while it waits, the task's lease may be PARKED and UNPARKED. A task may be SKIPPED since its provider is
-    pressed. A row group is OPENED and CLOSED, and the frontier has a new TARGET. BEGUN and ENDED frame the run.
+    A task is READY (it entered the queue), LEASED, running in a WORKER, and RELEASED. Its request is WAITING, ADMITTED
+    and DONE; while it waits, the task's lease may be PARKED and UNPARKED. A task may be SKIPPED because its provider is
+    pressed. A row group is OPENED and CLOSED; the frontier gets a new TARGET. BEGUN and ENDED frame the run.
     """
 
     BEGUN = "begun"
@@ -54,16 +54,16 @@ class Step(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """One instant of a run."""
+    """One event of a run."""
 
     at: float  # seconds on the run's clock
     step: Step  # what happened
-    task: str = ""  # to which task; the row group for OPENED and CLOSED
-    stage: str = ""  # of which stage the task is, e.g. `heavy_0`
+    task: str = ""  # the task; the row group for OPENED and CLOSED
+    stage: str = ""  # stage of the task, e.g. `heavy_0`
     # Scheduler resources that the task takes (READY, LEASED, RELEASED).
     resources: Mapping[str, int] = field(default_factory=lambda: _NOTHING)
-    provider: str = ""  # whose request slot it is about (WAITING, ADMITTED, DONE)
-    value: int = 0  # the target (TARGET)
+    provider: str = ""  # provider of the request (WAITING, ADMITTED, DONE)
+    value: int = 0  # the new target (TARGET)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,20 +72,20 @@ class Run:
 
     facts: Sequence[Fact]  # in the order in which they happened
     limits: Mapping[str, int]  # units of each scheduler resource
-    # Request slots of each provider; empty where the case makes no request.
+    # Request slots of each provider; empty if the case makes no requests.
     slots: Mapping[str, int] = field(default_factory=lambda: _NOTHING)
-    leases_left: int = 0  # task leases that were not given back
-    requests_left: int = 0  # request leases that were not given back
-    waiters_left: int = 0  # requests that still waited at the end
+    leases_left: int = 0  # task leases not released at the end
+    requests_left: int = 0  # request leases not released at the end
+    waiters_left: int = 0  # requests still waiting at the end
     cpu_s: float = 0.0  # CPU time; not a figure of the simulation, and never in a summary
 
     @property
     def wall_s(self) -> float:
-        """From the first fact to the last."""
+        """Time from the first fact to the last."""
         return self.facts[-1].at - self.facts[0].at if self.facts else 0.0
 
     def fingerprint(self) -> str:
-        """Return a digest of every fact in order, for comparing two runs."""
+        """Return a digest of all facts in order, to compare runs."""
         digest = hashlib.sha256()
         for fact in self.facts:
             digest.update(f"{fact.at!r} {fact.step} {fact.task} {fact.stage} {fact.provider} {fact.value}\n".encode())
@@ -109,9 +109,9 @@ _Units = tuple[tuple[str, int], ...]
 
 
 class Recorder:
-    """Keeps what happens in one run, in order. Owned by the run.
+    """Records the facts of one run, in order. Owned by the run.
 
-    `stages` says of which stage a task is, since not every event does.
+    `stages` maps a task to its stage, since not every event has it.
     """
 
     def __init__(self, now: Callable[[], float]) -> None:
@@ -121,7 +121,7 @@ class Recorder:
         self._resources: dict[_Units, Mapping[str, int]] = {}
 
     def emit(self, event: Event) -> None:
-        """Take an event of scheduling, if it is a fact of the suite."""
+        """Record an event of scheduling if it is a fact of the suite."""
         at, step = self._now(), _STEPS.get(type(event))
         if step is None:
             return
@@ -141,7 +141,7 @@ class Recorder:
                 self.facts.append(Fact(at, step))
 
     def tell(self, step: Step, task: str, provider: str = "") -> None:
-        """Take a fact of a task at work."""
+        """Record a fact about a running task."""
         self.facts.append(Fact(self._now(), step, task, self.stages.get(task, ""), provider=provider))
 
     def _note(self, at: float, step: Step, task: str, units: _Units) -> None:

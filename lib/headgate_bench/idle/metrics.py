@@ -1,4 +1,4 @@
-"""The metrics of a run, under the names and by the definitions of DataDesigner's suite."""
+"""The metrics of a run, with the names and definitions of DataDesigner's suite."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from headgate_bench.idle.facts import Fact, Run, Step
 
 @dataclass(slots=True)
 class Use:
-    """The integral over time of one resource.
+    """The use of one resource, integrated over time.
 
     Between two consecutive facts, dt apart, with `active` units leased and `wanted` units of queued demand:
-    busy grows by active·dt, idle by (capacity - active)·dt, and starved by the same as idle where anything is wanted.
-    What is idle and not starved is frontier idle: no task was ready that could have used it.
+    busy grows by active·dt, idle by (capacity - active)·dt, and starved by as much as idle if anything is wanted.
+    Idle time that is not starved is frontier idle: no task was ready that could have used the resource.
     """
 
     capacity: int  # units
     active: int = 0  # units leased now
     wanted: int = 0  # units that queued tasks (or waiting requests) ask for now
-    waits: list[float] = field(default_factory=list)  # seconds from ready to leased, of each task that took some
+    waits: list[float] = field(default_factory=list)  # seconds from ready to leased, per task that took some
     window_s: float = 0.0
     busy_s: float = 0.0
     idle_s: float = 0.0
@@ -34,7 +34,7 @@ class Use:
     _squares: float = 0.0
 
     def pass_time(self, seconds: float) -> None:
-        """Let time pass with what is active and wanted now."""
+        """Add a time span with the current active and wanted units."""
         idle = max(0, self.capacity - self.active)
         self.window_s += seconds
         self.busy_s += self.active * seconds
@@ -50,12 +50,12 @@ class Use:
 
     @property
     def frontier_s(self) -> float:
-        """Idle time in which nothing ready could have used the resource."""
+        """Idle time during which no ready task could have used the resource."""
         return max(0.0, self.idle_s - self.starved_s)
 
     @property
     def burstiness(self) -> float:
-        """Standard deviation of the active units over their mean, by time; 0 when nothing was active."""
+        """Standard deviation of the active units over their mean, weighted by time; 0 if nothing was active."""
         if not self.busy_s:
             return 0.0
         mean = self.busy_s / self.window_s
@@ -67,7 +67,7 @@ class Use:
 
 
 def scheduler_use(facts: Sequence[Fact], limits: Mapping[str, int]) -> dict[str, Use]:
-    """Return how the scheduler's resources were used, from the first fact to the last."""
+    """Return the use of the scheduler's resources, from the first fact to the last."""
     uses = {name: Use(limit) for name, limit in limits.items()}
     ready: dict[str, float] = {}
     parked: set[str] = set()
@@ -85,7 +85,7 @@ def scheduler_use(facts: Sequence[Fact], limits: Mapping[str, int]) -> dict[str,
 
 
 def _changes(fact: Fact, ready: dict[str, float], parked: set[str]) -> tuple[int, int]:
-    """Return by how many of its task a fact changes what is wanted and what is active."""
+    """Return by how many times its task's units a fact changes the wanted and the active units."""
     match fact.step:
         case Step.READY:
             ready[fact.task] = fact.at
@@ -99,7 +99,7 @@ def _changes(fact: Fact, ready: dict[str, float], parked: set[str]) -> tuple[int
             parked.discard(fact.task)
             return 0, 1
         case Step.RELEASED if fact.task in parked:
-            # What it held is with others already.
+            # Its units were returned when it was parked.
             parked.discard(fact.task)
         case Step.RELEASED:
             return 0, -1
@@ -107,7 +107,7 @@ def _changes(fact: Fact, ready: dict[str, float], parked: set[str]) -> tuple[int
 
 
 def request_use(facts: Sequence[Fact], slots: Mapping[str, int]) -> dict[str, Use]:
-    """Return how the providers' slots were used, from the first fact to the last."""
+    """Return the use of the providers' slots, from the first fact to the last."""
     uses = {name: Use(limit) for name, limit in slots.items()}
     waiting: dict[str, float] = {}
     for fact, seconds in _with_gaps(facts):
@@ -129,13 +129,13 @@ def request_use(facts: Sequence[Fact], slots: Mapping[str, int]) -> dict[str, Us
 
 
 def _with_gaps(facts: Sequence[Fact]) -> list[tuple[Fact, float]]:
-    """Return each fact with the time until the next one; the last has none."""
+    """Return each fact with the time until the next one; 0 for the last."""
     nexts = [fact.at for fact in facts[1:]] + [facts[-1].at] if facts else []
     return [(fact, max(0.0, at - fact.at)) for fact, at in zip(facts, nexts, strict=True)]
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """Return the value at the rank nearest to `share`; 0 without values (DataDesigner's rule)."""
+    """Return the value at the rank nearest to `share`, or 0 without values (DataDesigner's rule)."""
     ordered = sorted(values)
     return ordered[round((len(ordered) - 1) * share)] if ordered else 0.0
 
@@ -144,7 +144,7 @@ MODEL: Final = "llm_wait"
 SUBMISSION: Final = "submission"
 LOCAL: Final = "local"
 HOLDER: Final = "holder"
-"""Task of the facts about whoever keeps the pressed provider's slot at first."""
+"""Task name in the facts about the initial holder of the pressed provider's slot."""
 
 _OPEN: Final = "z_open"
 
@@ -199,7 +199,7 @@ def _model_use(use: Use, leased_wait_s: float) -> dict[str, float]:
     waits_p95, waits_max = percentile(use.waits, 0.95), max(use.waits, default=0.0)
     return {
         f"{MODEL}_utilization_ratio": use.share(use.busy_s),
-        # A lease whose request still waits for its provider is busy by the definition, and does nothing.
+        # By definition, a lease whose request still waits for its provider is busy, although it does nothing.
         f"{MODEL}_working_ratio": use.share(use.busy_s - leased_wait_s),
         f"{MODEL}_idle_ratio": use.share(use.idle_s),
         f"{MODEL}_starved_idle_ratio": use.share(use.starved_s),
@@ -233,7 +233,7 @@ def _request_use(uses: Mapping[str, Use]) -> dict[str, float]:
 
 
 def leased_waits_of(facts: Sequence[Fact]) -> list[float]:
-    """Return how long the request of each task waited while the task held its lease."""
+    """Return for each task how long its requests waited while it held its lease."""
     leased: dict[str, float] = {}
     waiting: dict[str, float] = {}
     waits: Counter[str] = Counter()
@@ -269,7 +269,7 @@ def _fed_by(fact: Fact) -> str:
 
 
 def overlap_of(facts: Sequence[Fact]) -> float:
-    """Return for how much of the heavy stages' time fast ones had begun, too."""
+    """Return the share of the heavy stages' time after the first fast one had begun."""
     heavy_begun = [f.at for f in facts if f.step is Step.LEASED and f.stage.startswith("heavy_")]
     heavy_ended = [f.at for f in facts if f.step is Step.RELEASED and f.stage.startswith("heavy_")]
     fast_begun = [f.at for f in facts if f.step is Step.LEASED and f.stage.startswith("fast_")]
@@ -279,12 +279,12 @@ def overlap_of(facts: Sequence[Fact]) -> float:
 
 
 def first_model_stage(facts: Sequence[Fact]) -> str | None:
-    """Return the stage of the first task that was given a unit of the model resource."""
+    """Return the stage of the first task that leased a unit of the model resource."""
     return next((f.stage for f in facts if f.step is Step.LEASED and MODEL in f.resources), None)
 
 
 def hidden_waiters_of(facts: Sequence[Fact]) -> int:
-    """Return the most workers at any time that had been started and held no task lease."""
+    """Return the maximum number of workers at any time that had started but held no task lease."""
     leased: set[str] = set()
     working: set[str] = set()
     most = 0
@@ -302,7 +302,7 @@ def hidden_waiters_of(facts: Sequence[Fact]) -> int:
 
 
 def validation_of(case: Case, run: Run, scheduler: Mapping[str, Use]) -> dict[str, bool]:
-    """Return what must hold of any run: all work done once, and no limit exceeded."""
+    """Return the conditions that every run must meet: all work done once, and no limit exceeded."""
     leased = Counter(fact.task for fact in run.facts if fact.step is Step.LEASED and MODEL in fact.resources)
     released = Counter(fact.task for fact in run.facts if fact.step is Step.RELEASED and MODEL in fact.resources)
     groups, most_groups = 0, 0
@@ -310,7 +310,7 @@ def validation_of(case: Case, run: Run, scheduler: Mapping[str, Use]) -> dict[st
         groups += (fact.step is Step.OPENED) - (fact.step is Step.CLOSED)
         most_groups = max(most_groups, groups)
     found = {
-        # A provider that refuses has its tasks run again.
+        # Tasks of a provider that refuses run again.
         "every_task_ran_once": leased == released and (case.shape == "cooldown" or set(leased.values()) <= {1}),
         "expected_task_count": len(leased) == _expected_tasks(case),
         "row_group_cap_respected": most_groups <= case.row_groups and groups == 0,
@@ -332,7 +332,7 @@ def _dominant(use: Use) -> str:
 
 
 def _group_waits(facts: Sequence[Fact]) -> dict[str, float]:
-    """Return how long the tasks of an arriving peer waited, where there is one."""
+    """Return how long the tasks of an arriving peer waited; empty without a peer."""
     ready = {f.task: f.at for f in facts if f.step is Step.READY and f.stage == "peer"}
     if not ready:
         return {}
@@ -358,14 +358,14 @@ def _requests(case: Case, run: Run) -> dict[str, float]:
 
 
 def _use_while_pressed(run: Run) -> float:
-    """Return the mean utilisation of the providers' slots until the pressed one is let go."""
+    """Return the mean utilisation of the providers' slots until the pressed one is released."""
     let_go = next(n for n, fact in enumerate(run.facts) if fact.step is Step.DONE and fact.task == HOLDER)
     uses = request_use(run.facts[: let_go + 1], run.slots)
     return fmean([use.share(use.busy_s) for use in uses.values()])
 
 
 def _open_provider_starved(run: Run) -> float:
-    """Return for which share of the run the open provider had a free slot while a task for it was ready or waited."""
+    """Return the share of the run in which the open provider had a free slot and a task for it was ready or waiting."""
     ready: set[str] = set()
     active, starved_s, last = 0, 0.0, run.facts[0].at
     for fact in run.facts:

@@ -1,4 +1,4 @@
-"""The providers of a case, behind real request admission: one that is pressed or cools down, and one that is open."""
+"""The providers of a case, behind real request admission: one is pressed or cools down, the other is open."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _ON_MACHINE: Final = MappingProxyType({LOCAL: 1, SUBMISSION: 1})
 
 
 def row_groups_of(case: Case) -> Iterator[RowGroup]:
-    """Give the row groups of a case; a group's seed comes before all of its rows."""
+    """Yield the row groups of a case; a group's seed task comes before all of its rows."""
     if case.shape == "peer":
         yield from _heavy_and_peer(case)
         return
@@ -71,7 +71,7 @@ def _row(case: Case, row: int, seed: TaskId) -> Iterator[Task]:
 def _heavy_and_peer(case: Case) -> Iterator[RowGroup]:
     heavy = tuple(_task(case, f"{row}/{HEAVY}", HEAVY, row) for row in range(case.records))
     yield RowGroup(HEAVY, heavy, case.records)
-    # It stands for the world outside, and takes no worker from the heavy group.
+    # It models an external event, and takes no worker from the heavy group.
     arrival = _task(case, ARRIVAL, ARRIVAL, 0, {LOCAL: 1})
     peers = (_task(case, f"{row}/{PEER}", PEER, row, after=(arrival.task_id,)) for row in range(case.peers))
     yield RowGroup(PEER, (arrival, *peers), case.peers)
@@ -88,7 +88,7 @@ def _task(
     is_model_task = resources is _ON_MODEL
     return Task(
         task_id=TaskId(name),
-        # A provider has one model here; where there is no pressure, all stages share one, as in DataDesigner's suite.
+        # A provider has one model here; without pressure all stages share one model, as in DataDesigner's suite.
         model=stage if case.shape in {"pressure", "cooldown"} else "benchmark",
         environment="idle",
         sequence=row,
@@ -104,13 +104,14 @@ def _task(
 
 
 _REQUESTS: Final = (0, 1, 4)
-"""Requests of one task in turn, where their number varies."""
+"""Numbers of requests per task, in turn, if the number varies."""
 
 
 class Providers:
-    """The providers that a case asks, each with one model. Owned by one run of it.
+    """The providers of a case, each with one model. Owned by one run of the case.
 
-    Their limits follow DataDesigner's law; with caps this small it stays at the cap. A case without requests has none.
+    Their limits follow DataDesigner's law, which stays at the cap with caps this small. A case without requests has no
+    providers.
     """
 
     def __init__(self, case: Case, clock: Clock, recorder: Recorder) -> None:
@@ -124,16 +125,16 @@ class Providers:
             self._admission.register(_account(stage), cap, alias=stage)
 
     def in_flight(self) -> int:
-        """Return the request leases that are held."""
+        """Return the number of request leases held."""
         return sum(self._admission.in_flight(stage) for stage in self.slots)
 
     def waiting(self) -> int:
-        """Return the requests that wait."""
+        """Return the number of waiting requests."""
         return self._admission.waiting()
 
     @asynccontextmanager
     async def serving(self, loop: DispatchLoop) -> AsyncIterator[None]:
-        """Keep the pressed provider's slot at first, and tell the dispatcher of pressure, while the context lasts."""
+        """Hold the pressed provider's slot initially, and report pressure to the dispatcher while the context lasts."""
         forget = self._admission.on_change(self._advice(loop)) if self._case.is_advised else None
         async with asyncio.TaskGroup() as group:
             if self._case.shape == "pressure":
@@ -165,10 +166,10 @@ class Providers:
         self._admission.release(lease, SUCCESS)
 
     async def answer(self, task: Task) -> None:
-        """Return once every request of a task has its answer.
+        """Return once every request of a task has been answered.
 
         Raises:
-            RetryLaterError: if the provider refused it and says when it may be asked again.
+            RetryLaterError: if the provider refuses a request and says when to retry.
         """
         requests = _REQUESTS[task.sequence % len(_REQUESTS)] if task.stage == CALL else 1
         for attempt in range(requests):
@@ -193,7 +194,7 @@ class Providers:
             self._admission.release(lease, outcome)
 
     def _blocked_s(self, stage: str) -> float:
-        """Return for how much longer a provider refuses what is sent to it."""
+        """Return for how much longer a provider refuses requests, in seconds."""
         return max(0.0, self._refuses_until - self._clock.monotonic()) if stage == PRESSURED else 0.0
 
 

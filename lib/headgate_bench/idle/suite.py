@@ -1,4 +1,4 @@
-"""The suite: every case run, its figures, its checks."""
+"""The suite: runs the cases, computes their figures, and checks them."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ from headgate_bench.idle.metrics import LOCAL, MODEL, SUBMISSION, metrics_of
 from headgate_bench.idle.providers import ARRIVAL, HEAVY, SEED, Providers, row_groups_of
 
 _ROWS: Final = 8_192
-"""Rows open at most, whatever their groups are (DataDesigner's rule)."""
+"""Maximum number of open rows, whatever the size of the groups (DataDesigner's rule)."""
 
 
 async def run_case(case: Case, seed: int) -> Run:
-    """Run a case once on the running loop, whose time may be virtual, and return what happened."""
+    """Run a case once on the running loop, whose time may be virtual, and return its facts."""
     clock, rng = LoopClock(), random.Random(seed)
     recorder = Recorder(asyncio.get_running_loop().time)
     limits = {SUBMISSION: case.capacity, MODEL: case.model_capacity, LOCAL: case.capacity}
@@ -75,7 +75,7 @@ async def run_case(case: Case, seed: int) -> Run:
 
 def _policy(case: Case) -> TaskPolicy:
     if case.policy == "bounded_borrow":
-        # A reserve of one's own is kept for a second after each arrival: peers arrive at once here.
+        # A stated reserve is kept for a second after each arrival, since peers arrive all at once here.
         return BoundedBorrow() if case.reserve is None else BoundedBorrow(reserve_share=case.reserve, reserve_for_s=1.0)
     cap = 2 * case.group_weight
     return StrictFair(group_caps={MODEL: cap} if cap < case.model_capacity else {})
@@ -94,7 +94,7 @@ _REPEATS: Final = 15
 
 
 def granularity_s() -> dict[float, float]:
-    """Return how long a sleep of each service time really takes here, as a median."""
+    """Return the median real duration of a sleep of each service time on this machine."""
 
     async def slept(seconds: float) -> float:
         times = []
@@ -111,7 +111,7 @@ def granularity_s() -> dict[float, float]:
 
 
 def wall_ratios(case: Case, control: Case, seed: int, repeats: int) -> list[float]:
-    """Return the wall time of a case over that of its control, by the wall clock; they take turns."""
+    """Return ratios of the real wall time of a case to that of its control; the two take turns."""
     return [_wall_s(case, seed) / _wall_s(control, seed) for _ in range(repeats)]
 
 
@@ -122,8 +122,8 @@ def _wall_s(case: Case, seed: int) -> float:
 def run_in_real_time(case: Case, seed: int, granularity: Mapping[float, float]) -> dict[str, Any]:
     """Return the figures of one run by the wall clock.
 
-    `over_ideal_of_machine` holds the wall time to the ideal with every service time as long as a sleep takes here: what
-    is left above 1 is the scheduler's and the machine's.
+    `over_ideal_of_machine` divides the wall time by the ideal with real durations of sleeps as service times: the rest
+    above 1 is due to the scheduler and the machine.
     """
     began = time.process_time()
     run = asyncio.run(run_case(case, seed))
@@ -157,7 +157,7 @@ _BY_THE_CLOCK: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Suite:
-    """What a run of the suite found."""
+    """The result of a run of the suite."""
 
     summary: Mapping[str, Any]  # every figure and check; the same bytes for the same seed
     runs: Mapping[str, Run]  # the facts of each case, by id
@@ -165,12 +165,12 @@ class Suite:
 
     @property
     def cases(self) -> Mapping[str, Mapping[str, Any]]:
-        """The figures by case."""
+        """Figures by case."""
         cases: Mapping[str, Mapping[str, Any]] = self.summary["cases"]
         return cases
 
     def failures(self, severity: Severity) -> list[str]:
-        """Return the names of the checks of a severity that fail."""
+        """Return the names of the failed checks of a severity."""
         checks = self.summary["checks"]["checks"]
         return [check["name"] for check in checks if check["severity"] == severity and not check["passed"]]
 
@@ -182,7 +182,7 @@ class Suite:
 
 
 def chosen_cases(mode: Mode, ids: Sequence[str]) -> tuple[Case, ...]:
-    """Return the cases of these ids, all of the mode without any.
+    """Return the cases with these ids, or all cases of the mode if there are none.
 
     Raises:
         InvalidInputError: if the mode has no case of an id.
@@ -197,12 +197,12 @@ def chosen_cases(mode: Mode, ids: Sequence[str]) -> tuple[Case, ...]:
 
 
 def run_suite(mode: Mode, ids: Sequence[str], *, seed: int, baseline: str, progress: Progress) -> Suite:
-    """Run the cases in virtual time and judge them.
+    """Run the cases in virtual time and check them.
 
-    Without `ids` all cases of the mode are run; `baseline` is a file, `none`, or empty for Headgate's own.
+    Without `ids` all cases of the mode run; `baseline` is a file, `none`, or empty for the built-in one.
 
     Raises:
-        InvalidInputError: if an id or the baseline cannot be used; nothing is run then.
+        InvalidInputError: if an id or the baseline is not valid; no case has run then.
     """
     cases = chosen_cases(mode, ids)
     before = _baseline(mode, baseline)
@@ -243,7 +243,7 @@ def _checks(summary: Mapping[str, Any], before: Mapping[str, Any] | None, *, is_
 
 
 def worst_over_ideal(suite: Suite, mode: Mode) -> tuple[str, float]:
-    """Return the case whose wall time is furthest above its ideal, and how far; controls are left out."""
+    """Return the case with the highest ratio of wall time to its ideal, and that ratio; controls are left out."""
     held = [case.id for case in cases_of(mode) if case.id in suite.cases and not case.is_control]
     if not held:
         return "", math.nan

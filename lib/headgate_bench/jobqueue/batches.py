@@ -1,4 +1,4 @@
-"""P5.postgres: claims and completions in batches on PostgreSQL, beside other queues on the same server."""
+"""P5.postgres: claims and completions in batches on PostgreSQL, next to other queues on the same server."""
 
 from __future__ import annotations
 

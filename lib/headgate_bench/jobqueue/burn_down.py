@@ -30,13 +30,13 @@ _PAYLOAD: Final = '{"instance_basename":"task_0_0_template-tro_state.json","seed
 
 @dataclass(frozen=True, slots=True)
 class Burned:
-    """What a burn-down took."""
+    """The result of a burn-down."""
 
-    jobs: int  # claimed and completed, each counted once
+    jobs: int  # jobs claimed and completed, each counted once
     seconds: float  # from the first claim to the last completion
     cpu_s: float  # CPU time of the process that claimed
-    commits: int  # transactions
-    submitted_per_s: float  # how fast the jobs had been taken in
+    commits: int  # number of transactions
+    submitted_per_s: float  # rate at which the jobs were submitted
 
     @property
     def per_s(self) -> float:
@@ -53,14 +53,14 @@ def specs(count: int, *, lanes: int = 4) -> list[JobSpec]:
 
 
 def submit(writer: LedgerWriter, jobs: list[JobSpec]) -> None:
-    """Take jobs in, some thousand at once."""
+    """Submit jobs, some thousand at once."""
     for first in range(0, len(jobs), _SUBMITTED_AT_ONCE):
         some = jobs[first : first + _SUBMITTED_AT_ONCE]
         writer.submit(lambda ledger, at, some=some: ledger.submit(some, at)).result()  # type: ignore[misc]
 
 
 def burn_down(database: str, count: int, *, batch: int, workers: int) -> Burned:
-    """Submit jobs, let callers claim and complete them in batches, and check that the store holds every one as done."""
+    """Submit jobs, let callers claim and complete them in batches, and check that all are done in the store."""
     store = open_store(database)
     writer = LedgerWriter(store, SystemClock(), "headgate bench")
     writer.open()

@@ -1,4 +1,4 @@
-"""A client of `/v1` on one connection that costs as little as can be: what is measured is the server."""
+"""A minimal client of `/v1` on one connection: the benchmark measures the server, not the client."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _LENGTH: Final = b"content-length: "
 
 
 class UnexpectedAnswerError(HeadgateError):
-    """The job queue of a benchmark answered something else than it should."""
+    """The job queue of a benchmark gave an unexpected answer."""
 
     code = "bench_jobqueue_answer"
-    next_step = "This is a defect of the job queue or of the benchmark, and no figure."
+    next_step = "This is a defect of the job queue or of the benchmark, not a measurement."
 
 
 class Connection:
@@ -48,7 +48,7 @@ class Connection:
         return await self._answered(f"{head}\r\n\r\n".encode() + raw)
 
     async def get(self, path: str) -> Any:
-        """Return the body of what is at a path; errors as `post`."""
+        """Return the body at a path; raises as `post` does."""
         return await self._answered(f"GET {path} HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n".encode())
 
     async def _answered(self, request: bytes) -> Any:
@@ -60,7 +60,7 @@ class Connection:
             raise UnexpectedAnswerError(f"the job queue answered {head[9:12].decode()}: {body.decode()[:200]}")
         return orjson.loads(body)
 
-    # What workers and submitters ask for.
+    # Requests of workers and submitters.
 
     async def submit(self, job_ids: list[str], *, pool: str = "", task: str = "count") -> None:
         """Submit jobs."""
@@ -70,7 +70,7 @@ class Connection:
     async def claim(
         self, worker: str, *, wait_s: float = 0.0, lease_s: float = 90.0, pools: list[str] | None = None
     ) -> dict[str, Any] | None:
-        """Return a job and its lease as they are named when something is done about them, or None."""
+        """Return the ids of a claimed job and its lease, in the form of later requests about it, or None."""
         wish = {"worker": worker, "wait_s": wait_s, "lease_s": lease_s, "pools": pools}
         jobs = (await self.post("/v1/claims", wish))["jobs"]
         if not jobs:
@@ -79,12 +79,12 @@ class Connection:
         return {"job_id": jobs[0]["job"]["id"], "lease_id": lease["lease_id"], "epoch": lease["epoch"]}
 
     async def complete(self, lease: dict[str, Any]) -> None:
-        """Hand a result in."""
+        """Submit a result."""
         body = {"lease_id": lease["lease_id"], "epoch": lease["epoch"], "result": {"q_score": 0.5}}
         await self.post(f"/v1/jobs/{lease['job_id']}/complete", body)
 
     async def register(self, pool: str, count: int) -> None:
-        """Register policy servers that serve every task; names in the ledger, which nobody calls."""
+        """Register policy servers for every task; they are only names in the ledger, never called."""
         servers = [{"pool": pool, "host": f"{pool}.example.com", "port": 1 + number} for number in range(count)]
         await self.post("/v1/resources", {"resources": servers})
 

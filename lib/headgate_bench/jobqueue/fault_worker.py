@@ -1,6 +1,6 @@
-"""A worker that is killed: the documented routes and the standard library alone, so that it starts in no time.
+"""A worker to be killed. It uses only the documented routes and the standard library, so that it starts fast.
 
-It is run as a file: PORT NAME LOG JOB_S. It writes what it was told into the log, a line each, and works until killed.
+Run it as a script with PORT NAME LOG JOB_S. It logs each answer as a line, and works until killed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import time
 
 
 def answer(port: int, path: str, body: dict[str, object]) -> tuple[int, dict[str, object]]:
-    """Return status and body; tries again while the server is gone."""
+    """Return status and body; retries while the server is down."""
     while True:
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
         try:

@@ -1,4 +1,4 @@
-"""P5.faults: burn-downs whose workers, and whose server, are killed; the rivals' workers are killed likewise."""
+"""P5.faults: burn-downs while workers and the server are killed; the rivals' workers are killed, too."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ _PAGE = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Toll:
-    """What became of a queue's jobs."""
+    """Outcomes of a queue's jobs."""
 
-    jobs: int  # submitted
-    lost: int  # not done in the end
+    jobs: int  # submitted jobs
+    lost: int  # jobs not done at the end
     counted_twice: int  # completions accepted beyond one per job
-    # Runs beyond one per job; a worker that dies after its work and before its report costs one anywhere.
+    # Runs beyond one per job; in any queue, a worker that dies between its work and its report costs one.
     ran_again: int
-    refused: int = 0  # results of zombies that were refused
-    broken: int = 0  # completions that a worker was told of and that are not recorded, and jobs claimed while claimed
+    refused: int = 0  # refused results of zombies
+    broken: int = 0  # completions confirmed to a worker but not recorded, and claims of jobs already claimed
 
     @property
     def wrong(self) -> int:
@@ -46,12 +46,12 @@ class Toll:
 
 
 def toll_of(reader: Reader, jobs: int, log: Path) -> Toll:
-    """Return the toll of a queue, read from its history, its jobs and what its workers were told."""
+    """Return the toll of a queue, from its history, its jobs and its workers' log."""
     entries = _history(reader)
     done = _count_done(reader)
     completed = Counter(entry.job_id for entry in entries if entry.what is Happening.COMPLETED)
     recorded = {(e.job_id, str(e.epoch), e.lease_id) for e in entries if e.what is Happening.COMPLETED}
-    # A line that was cut off by a kill was never said.
+    # A line cut off by a kill does not count.
     said = [line.split(" ") for line in log.read_text(encoding="ascii").split("\n")[:-1]]
     runs = Counter(words[1] for words in said if words[0] == "ran")
     unkept = sum(words[0] == "done" and tuple(words[1:]) not in recorded for words in said)
@@ -96,20 +96,20 @@ _WORKERS: Final = 4
 _RIVALS_WORKERS: Final = 2
 _KILL_EVERY_S: Final = (0.4, 1.0)
 _RIVALS_KILL_EVERY_S: Final = (1.0, 2.5)
-"""Their workers take longer to start; one that is killed before it works has nothing to lose."""
+"""Longer, since their workers take longer to start, and one killed before it works has nothing to lose."""
 
 _SERVER_KILL_EVERY_S: Final = (0.8, 1.6)
 _RIVALS_LEASE_S: Final = 3.0
 _FROZEN_JOB_S: Final = 0.5
 _AWAKE_S: Final = 1.5
-"""Time in which it hands its late results in."""
+"""Time for the woken worker to submit its late results."""
 
 _SETTLED_WITHIN_S: Final = 45.0
 _LOOK_EVERY_S: Final = 0.2
 
 
 def faults(site: Site, tell: Callable[[float], None]) -> Outcome:
-    """Return the tolls of ours on each store, and of the rivals; all run side by side, as nothing is timed."""
+    """Return the tolls of Headgate on each store, and of the rivals; all run in parallel, since nothing is timed."""
     tell(0.0)
     return run(_faults(site))
 
@@ -191,7 +191,7 @@ _WORKER: Final = (sys.executable, "-I", "-S", str(Path(fault_worker.__file__)))
 
 
 class _Killable:
-    """A server that is killed and started again on the same port and database."""
+    """A server that is killed and restarted on the same port and database."""
 
     def __init__(self, database: str, folder: Path, server: Server) -> None:
         self._database, self._folder = database, folder
@@ -252,11 +252,11 @@ def _count(url: str, query: str) -> int:
         return int(row[0])
 
 
-# Workers, whoever's.
+# Workers of any queue.
 
 
 class Crowd:
-    """Worker processes that are killed and replaced; `command` starts one, by its name and the seconds of a job."""
+    """Worker processes that are killed and replaced; `command` gives the command for a name and the seconds per job."""
 
     def __init__(self, command: Callable[[str, float], tuple[str, ...]], rng: random.Random) -> None:
         self._command, self._rng = command, rng
@@ -266,13 +266,13 @@ class Crowd:
         self._born = 0
 
     async def start(self, count: int, job_s: float) -> None:
-        """Start workers, and let those that take the place of killed ones take as long for a job."""
+        """Start workers; the replacements of killed ones use the same `job_s`."""
         self._job_s = job_s
         for _ in range(count):
             self._living.append(await self._new(job_s))
 
     async def kill(self, times: int, every_s: tuple[float, float]) -> None:
-        """Kill -9 one after the other at random moments, and start another in its place."""
+        """Kill -9 one worker after another at random moments, and replace each."""
         for _ in range(times):
             await asyncio.sleep(self._rng.uniform(*every_s))
             victim = self._living.pop(self._rng.randrange(len(self._living)))
@@ -280,21 +280,21 @@ class Crowd:
             self._living.append(await self._new(self._job_s))
 
     async def freeze_one(self, is_at_work: Callable[[], bool]) -> None:
-        """Start a worker, and freeze it amid its work."""
+        """Start a worker, and freeze it while it works."""
         frozen = await self._new(_FROZEN_JOB_S)
         self._frozen.append(frozen)
-        while not is_at_work():  # noqa: ASYNC110 - another process tells nobody
+        while not is_at_work():  # noqa: ASYNC110 - another process sends no event
             await asyncio.sleep(0.02)
         frozen.send_signal(signal.SIGSTOP)
 
     async def wake(self) -> None:
-        """Wake it, when others have done its jobs: its results come late."""
+        """Wake the frozen worker after others have done its jobs, so that its results are late."""
         for frozen in self._frozen:
             frozen.send_signal(signal.SIGCONT)
         await asyncio.sleep(_AWAKE_S)
 
     async def stop(self) -> None:
-        """Kill all."""
+        """Kill all workers."""
         for process in (*self._living, *self._frozen):
             await _end(process)
 
@@ -315,7 +315,7 @@ async def _end(process: asyncio.subprocess.Process) -> None:
 
 
 async def _settled(is_drained: Callable[[], Awaitable[bool]]) -> None:
-    """Return when nothing is left to do, or after a while: what is not done by then is lost."""
+    """Wait until nothing is left to do, or for a limited time: jobs not done by then count as lost."""
     deadline = time.monotonic() + _SETTLED_WITHIN_S
     while time.monotonic() < deadline and not await is_drained():  # noqa: ASYNC110 - as above
         await asyncio.sleep(_LOOK_EVERY_S)

@@ -1,4 +1,4 @@
-"""P5.flat: what a claim costs while few jobs are queued, and while very many are."""
+"""P5.flat: the cost of a claim with few jobs queued, and with very many."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ _WARM_UP = 3
 
 @dataclass(slots=True)
 class Queue:
-    """A queue of some length, and what claims of it have cost so far."""
+    """A queue of some length, and the cost of its claims so far."""
 
-    queued: int  # jobs that waited at the start
-    store: Store  # owned
-    ledger: Ledger  # on it
-    database_cpu_s: Callable[[], float]  # CPU time of the database's processes so far; 0 where the store has none
-    cpu_us: list[float] = field(default_factory=list)  # CPU time per job of each claim, the database's included
-    wall_us: list[float] = field(default_factory=list)  # time per job of each claim, its commit included
+    queued: int  # jobs waiting at the start
+    store: Store  # owned by this object
+    ledger: Ledger  # ledger on the store
+    database_cpu_s: Callable[[], float]  # CPU time of the database's processes so far; 0 if the store has none
+    cpu_us: list[float] = field(default_factory=list)  # CPU time of this process per job of each claim
+    wall_us: list[float] = field(default_factory=list)  # wall time per job of each claim, including its commit
 
     def claim(self) -> tuple[float, float]:
         """Claim some jobs durably; return CPU and wall time in microseconds per job."""
@@ -46,7 +46,7 @@ class Queue:
 
 
 def flat(site: Site, tell: Callable[[float], None]) -> Outcome:
-    """Return the cost in both queues on each store, measured in turns."""
+    """Return the cost for both queues on each store, measured in turns."""
     part = Outcome()
     for number, store in enumerate(site.parameters.stores):
         tell(number / len(site.parameters.stores))
@@ -112,14 +112,14 @@ def _filled(site: Site, kind: str, queued: int) -> Iterator[Queue]:
                 ledger.submit(jobs[first : first + _SUBMITTED_AT_ONCE], _now())
                 store.commit(ledger.changes)
                 ledger.committed()
-            # As after a restart: the heads of the lanes have to be read.
+            # A new ledger, as after a restart: it has to read the heads of the lanes.
             yield Queue(queued, store, Ledger(store, Instant(0.0, 0.0)), lambda: _cpu_s_of(site, kind, database))
         finally:
             store.close()
 
 
 def _cpu_s_of(site: Site, kind: str, database: str) -> float:
-    """Return the CPU time of PostgreSQL's processes which serve a database."""
+    """Return the CPU time of the PostgreSQL processes that serve a database, in seconds; 0 for other stores."""
     if kind != "postgres" or site.postgres is None:
         return 0.0
     name = database.rpartition("/")[2]

@@ -1,4 +1,4 @@
-"""P5.heartbeats: very many workers on one server, each with a connection of its own and a lease to keep."""
+"""P5.heartbeats: very many workers on one server, each with its own connection and a lease to renew."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ _STARTED_AT_ONCE = 64
 
 @dataclass(slots=True)
 class Beats:
-    """What workers were answered."""
+    """The results of the workers' renewals."""
 
-    late_s: list[float] = field(default_factory=list)  # from the moment at which a renewal was due to its answer
-    lost: int = 0  # renewals that were refused
-    still_held: int = 0  # leases that the server knows of in the end
+    late_s: list[float] = field(default_factory=list)  # from the time at which a renewal was due to its answer
+    lost: int = 0  # refused renewals
+    still_held: int = 0  # leases that the server has at the end
     server_cpu: float = 0.0  # CPU time of the server per second
 
 
 def heartbeats(site: Site, tell: Callable[[float], None]) -> Outcome:
-    """Return what became of the leases, on the first of the stores."""
+    """Return how many leases were lost, on the first of the stores."""
     parameters, part, store = site.parameters, Outcome(), site.parameters.stores[0]
     tell(0.0)
     _allow_connections(parameters.heartbeat_workers)
@@ -90,7 +90,7 @@ async def _beaten(site: Site, database: str) -> Beats:
 
 
 class _Workers:
-    """Workers who renew at moments that are spread over a period and do not depend on the answers."""
+    """Workers that renew at times spread over a period, independent of the answers."""
 
     def __init__(self, port: int, count: int, lease_s: float) -> None:
         self.beats = Beats()
@@ -103,7 +103,7 @@ class _Workers:
         """Claim a job and renew its lease until all is done."""
         every_s = self._lease_s / 3
         async with AsyncExitStack() as stack:
-            async with self._door:  # the server ends a connection on which no request comes
+            async with self._door:  # the server closes connections without a request
                 connection = await stack.enter_async_context(Connection(self._port))
                 lease = await connection.claim(f"worker-{number}", lease_s=self._lease_s)
             assert lease is not None, "there are as many jobs as workers"

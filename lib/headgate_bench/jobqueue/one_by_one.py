@@ -15,17 +15,17 @@ from headgate_bench.jobqueue.part import Site
 from headgate_bench.jobqueue.served import run, served
 
 _MOST_PER_S = 3_000
-"""Jobs that are submitted for each second: more than one process answers."""
+"""Jobs submitted per second of measurement: more than one process can answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """What workers and the server did in a while."""
+    """What workers and the server did in a time span."""
 
-    jobs: int  # claimed and completed
-    seconds: float  # that it took
-    p50_ms: float  # of a claim or a completion
-    p99_ms: float  # the same
+    jobs: int  # jobs claimed and completed
+    seconds: float  # length of the time span
+    p50_ms: float  # median time of a claim or a completion
+    p99_ms: float  # 99th percentile of it
     server_cpu: float  # CPU time of the server over `seconds`
     clients_cpu: float  # CPU time of the workers over `seconds`
 

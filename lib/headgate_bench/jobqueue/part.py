@@ -1,4 +1,4 @@
-"""What each part of the scenario is given."""
+"""The inputs of each part of the scenario."""
 
 from __future__ import annotations
 
@@ -25,45 +25,45 @@ STORES: Final = ("sqlite", "postgres")
 class JobQueueParameters:
     """Parameters of the scenario."""
 
-    parts: tuple[str, ...] = PARTS  # what is measured
+    parts: tuple[str, ...] = PARTS  # parts to measure
     # Databases of the parts that run on either; without `postgres` no PostgreSQL programs are needed.
     stores: tuple[str, ...] = STORES
-    iterations: int = 1  # of the burn-downs, in which all contenders take turns
-    jobs: int = 20_000  # of a burn-down in batches
+    iterations: int = 1  # burn-downs of each contender, in turns
+    jobs: int = 20_000  # jobs of a burn-down in batches
     batch: int = 500  # jobs per claim and per completion
-    batch_workers: int = 1  # callers that claim and complete batches side by side
-    rival_jobs: int = 2  # of each rival's burn-down in units of a second at its usual rate
+    batch_workers: int = 1  # callers that claim and complete batches in parallel
+    rival_jobs: int = 2  # size of each rival's burn-down, in seconds at its usual rate
     http_s: float = 1.5  # seconds of claims and completions one by one
     http_clients: int = 32  # connections that do so
-    pickup_jobs: int = 500  # submitted one by one
+    pickup_jobs: int = 500  # jobs submitted one by one
     pickup_workers: int = 32  # long-polling connections
-    handovers: int = 100  # of a freed policy server
-    small: int = 10_000  # jobs queued in the small queue of the flatness
-    large: int = 100_000  # jobs queued in the large one
-    flat_rounds: int = 10  # claims of 100 jobs of each, in turns
-    saturation_hours: float = 0.5  # of the simulated hours in steady state
-    saturation_scale: float = 100.0  # how many times faster than in life the served loads and episodes are
-    saturation_episodes: int = 5  # that each policy server runs over HTTP, in steady state
-    heartbeat_workers: int = 1_000  # each with a connection and a lease
-    heartbeat_lease_s: float = 10.0  # renewed three times per period
-    heartbeat_s: float = 4.0  # seconds that are measured
-    fault_jobs: int = 200  # of each contender's burn-down under kills
-    fault_job_s: float = 0.02  # seconds that one takes
-    worker_kills: int = 2  # of each contender's workers
-    server_kills: int = 1  # of our server
-    bar_batch: float = 10_000.0  # jobs claimed and completed per second in batches, at least
-    bar_http: float = 500.0  # the same one by one, at least
-    bar_pickup_ms: float = 20.0  # 95th percentile, at most
-    bar_handover_ms: float = 20.0  # 95th percentile, at most
-    bar_flat: float = 1.2  # CPU time of a claim in the large queue over that in the small one, at most
-    bar_busy: float = 0.98  # share of the time in which policy servers are busy, at least
-    bar_lost: int = 0  # leases and jobs that may be lost, and jobs that may be counted twice
+    handovers: int = 100  # hand-overs of a freed policy server
+    small: int = 10_000  # jobs in the small queue of `flat`
+    large: int = 100_000  # jobs in the large one
+    flat_rounds: int = 10  # claims of 100 jobs from each, in turns
+    saturation_hours: float = 0.5  # simulated hours in steady state
+    saturation_scale: float = 100.0  # factor by which loads and episodes over HTTP are shorter than real ones
+    saturation_episodes: int = 5  # episodes of each policy server over HTTP, in steady state
+    heartbeat_workers: int = 1_000  # workers, each with a connection and a lease
+    heartbeat_lease_s: float = 10.0  # lease period, renewed three times per period
+    heartbeat_s: float = 4.0  # length of the measurement in seconds
+    fault_jobs: int = 200  # jobs of each contender's burn-down under kills
+    fault_job_s: float = 0.02  # seconds per job
+    worker_kills: int = 2  # kills of each contender's workers
+    server_kills: int = 1  # kills of our server
+    bar_batch: float = 10_000.0  # minimum jobs claimed and completed per second in batches
+    bar_http: float = 500.0  # minimum jobs per second one by one
+    bar_pickup_ms: float = 20.0  # maximum 95th percentile of a pick-up
+    bar_handover_ms: float = 20.0  # maximum 95th percentile of a hand-over
+    bar_flat: float = 1.2  # maximum CPU time of a claim in the large queue over that in the small one
+    bar_busy: float = 0.98  # minimum share of the time in which policy servers are busy
+    bar_lost: int = 0  # maximum number of leases and jobs lost, and of jobs counted twice
 
     def check(self) -> None:
-        """Refuse parts and stores that there are not.
+        """Refuse unknown parts and stores.
 
         Raises:
-            InvalidInputError: names the first.
+            InvalidInputError: if there is one; the message names the first.
         """
         for what, given, known in (("part", self.parts, PARTS), ("store", self.stores, STORES)):
             for name in given:
@@ -72,12 +72,12 @@ class JobQueueParameters:
 
     @property
     def chosen(self) -> tuple[str, ...]:
-        """The parts that can be measured on the stores."""
+        """The parts that can be measured on the chosen stores."""
         return tuple(part for part in self.parts if part != "postgres" or part in self.stores)
 
     @property
     def needs_postgres(self) -> bool:
-        """Whether a PostgreSQL server is started."""
+        """Whether a PostgreSQL server is needed."""
         on_every_store = {"http", "flat", "faults"}
         return "postgres" in self.stores and (
             self.stores[0] == "postgres" or bool({"postgres", *on_every_store} & {*self.parts})
@@ -88,18 +88,18 @@ NOT_INSTALLED: Final = "not installed"
 FAILED: Final = "did not run"
 RIVALS: Final[tuple[ModuleType, ...]] = (procrastinate_jobs, pgqueuer_jobs)
 USUAL_PER_S: Final = {procrastinate_jobs.NAME: 150, pgqueuer_jobs.NAME: 5_000}
-"""Jobs per second, roughly: so that burn-downs of all of them take about as long."""
+"""Rough jobs per second, so that the burn-downs of all rivals take about the same time."""
 
 _WITHIN_S: Final = 120.0
 
 
 def is_installed(rival: ModuleType) -> bool:
-    """Return whether all that a rival needs can be imported."""
+    """Return whether all packages of a rival can be imported."""
     return all(importlib.util.find_spec(package) is not None for package in rival.PACKAGES)
 
 
 async def call(rival: ModuleType, *arguments: str) -> str | None:
-    """Run an action of a rival in a process of its own; return what it printed, or None when it failed."""
+    """Run an action of a rival in its own process; return its output, or None if it failed."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", rival.__name__, *arguments),
         stdin=asyncio.subprocess.DEVNULL,
@@ -120,19 +120,19 @@ async def call(rival: ModuleType, *arguments: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Where parts run."""
+    """The site where the parts run."""
 
-    parameters: JobQueueParameters  # of the scenario
-    seed: int  # of everything random
-    folder: Path  # on the disk that is measured
+    parameters: JobQueueParameters  # parameters of the scenario
+    seed: int  # random seed
+    folder: Path  # folder on the measured disk
     postgres: PrivatePostgres | None  # a private server with fsync and synchronous_commit on, or None
 
     @contextmanager
     def database(self, store: str) -> Iterator[str]:
-        """Give the address of an empty database."""
+        """Yield the address of an empty database."""
         if store == "sqlite":
             yield f"sqlite:///{self.folder / f'queue-{uuid4().hex[:8]}.db'}"
             return
-        assert self.postgres is not None, "the scenario starts it where it is needed"
+        assert self.postgres is not None, "the scenario starts it if it is needed"
         with self.postgres.fresh_database() as url:
             yield url

@@ -1,4 +1,4 @@
-"""P5.pickup: how soon a waiting worker has a job that was submitted, and a policy server that was freed."""
+"""P5.pickup: how soon a waiting worker gets a submitted job, and a freed policy server."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ async def _picked_up(site: Site, port: int, per_s: float) -> list[float]:
             group.create_task(_wait(port, f"worker-{number}", picked, len(due), is_all))
             for number in range(parameters.pickup_workers)
         ]
-        await asyncio.sleep(0.3)  # all of them stand in line
+        await asyncio.sleep(0.3)  # let all of them queue up
         begun = time.perf_counter()
         for first in range(_SUBMITTERS):
             group.create_task(_submit(port, begun, due, first))
@@ -107,7 +107,7 @@ async def _picked_up(site: Site, port: int, per_s: float) -> list[float]:
 
 
 async def _most_per_s(port: int) -> float:
-    """Return the jobs per second that are submitted, claimed and completed one by one when nobody waits."""
+    """Return the jobs per second that can be submitted, claimed and completed one by one without waiters."""
     done = [0]
 
     async def cycle(name: str) -> None:
@@ -149,7 +149,7 @@ async def _wait(port: int, worker: str, picked: dict[int, float], count: int, is
 
 
 async def _handed_over(port: int, count: int) -> list[float]:
-    """Let two workers take turns on one policy server, each asking for it while the other has it."""
+    """Return the hand-over times of a policy server for which two workers take turns, one waiting for the other."""
     async with Connection(port) as one, Connection(port) as two:
         await one.register(_POOL, 1)
         await one.submit([f"turn-{number}" for number in range(count + 1)], pool=_POOL)
@@ -162,7 +162,7 @@ async def _handed_over(port: int, count: int) -> list[float]:
         taken_s = []
         for holder, waiter in pairwise(leases):
             waiting = asyncio.create_task(two.reserve(waiter, _WAIT_S))
-            await one.get("/v1/statistics")  # answered behind the request that waits
+            await one.get("/v1/statistics")  # answered after the waiting request has arrived
             await asyncio.sleep(0.002)
             begun = time.perf_counter()
             freeing = asyncio.create_task(one.complete(holder))

@@ -1,4 +1,4 @@
-"""P5.saturation: policy servers that are never idle while a job waits, in virtual time and over HTTP."""
+"""P5.saturation: policy servers must never idle while a job waits; in virtual time and over HTTP."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ _WORKERS: Final = 24
 _POLL_S: Final = 20.0
 _WAIT_S: Final = 30.0
 _RULES: Final = {"in line": None, "polling": _POLL_S}
-"""How workers get a server -> seconds between two askings of those who poll."""
+"""How workers get a server -> polling interval in seconds; None if they wait in line."""
 _SWEEP: Final = (12, 14, 16, 24)
-"""Workers; with 12 of them and no time lost, one is always ready for each server."""
+"""Numbers of workers; 12 are just enough to keep each server busy if no time is lost."""
 
 _RADIO: Final = "turning_on_radio"
 
 
 def saturation(site: Site, tell: Callable[[float], None]) -> Outcome:
-    """Return the busy share of the servers in each way."""
+    """Return the busy share of the servers for each way of getting one."""
     part = Outcome()
     tell(0.0)
     _virtual(site, part)
@@ -77,7 +77,7 @@ def _virtual(site: Site, part: Outcome) -> None:
 
 
 def _constrained(site: Site, part: Outcome) -> None:
-    """One server takes every task, another one the radio alone; jobs are half radio, half others."""
+    """Measure one server for every task next to one for the radio only; half of the jobs are the radio's."""
     radio_only = frozenset({_RADIO})
     ours = [ResourceSpec("team", "10.0.0.1", 1), ResourceSpec("team", "10.0.0.2", 1, compatible_task=radio_only)]
     bound = [ResourceSpec("team_1", "10.0.0.1", 1), ResourceSpec("team_2", "10.0.0.2", 1, compatible_task=radio_only)]
@@ -140,7 +140,7 @@ async def _served_in_turns(site: Site, database: str, tell: Callable[[float], No
 
 
 class _Scaled:
-    """Workers of a served queue, with loads and episodes that are shorter than in life."""
+    """Workers of a queue over HTTP, with loads and episodes shorter than real ones."""
 
     def __init__(self, site: Site, poll_s: float | None, port: int, pool: str) -> None:
         self._port, self._pool = port, pool

@@ -1,4 +1,4 @@
-"""`headgate jobqueue serve` in a process of its own."""
+"""`headgate jobqueue serve` in its own process."""
 
 from __future__ import annotations
 
@@ -23,41 +23,41 @@ _STAT: Final = "/proc/{}/stat"
 
 
 class QueueFailedError(HeadgateError):
-    """The job queue's server of a benchmark did not start, or is gone."""
+    """The job queue's server of a benchmark did not start, or has exited."""
 
     code = "bench_jobqueue_failed"
-    next_step = "Start `headgate jobqueue serve` by itself: it says why."
+    next_step = "Start `headgate jobqueue serve` by hand to see why."
 
 
 class Server:
-    """A running server; owned by `served` or by whoever has called `start`."""
+    """A running server; owned by `served` or by the caller of `start`."""
 
     def __init__(self, process: asyncio.subprocess.Process, port: int) -> None:
         self.process = process
         self.port = port
 
     def cpu_s(self) -> float:
-        """Return the CPU time that it has used; not a number where the system does not tell."""
+        """Return the CPU time that it has used, in seconds; NaN if the system does not report it."""
         return cpu_s(self.process.pid)
 
     async def stop(self) -> None:
-        """Let it answer what it has begun, and end."""
+        """Stop the server after it has answered the requests in progress."""
         if self.process.returncode is None:
             self.process.terminate()
         await self.process.wait()
 
     async def kill(self) -> None:
-        """End it at once, as a crash would."""
+        """Kill the server, as in a crash."""
         with suppress(ProcessLookupError):
             self.process.kill()
         await self.process.wait()
 
 
 async def start(database: str, folder: Path, *, port: int = 0) -> Server:
-    """Start a server, whose log is written into the folder as in life; port 0 takes a free one.
+    """Start a server, which writes its log into the folder; port 0 takes a free one.
 
     Raises:
-        QueueFailedError: if it does not begin to listen.
+        QueueFailedError: if it does not start to listen.
     """
     log = folder / "server.log"
     with log.open("ab") as errors:
@@ -85,7 +85,7 @@ async def start(database: str, folder: Path, *, port: int = 0) -> Server:
 
 @asynccontextmanager
 async def served(database: str, folder: Path) -> AsyncIterator[Server]:
-    """Give a server for as long as the context is open; arguments and errors as `start`."""
+    """Yield a server for as long as the context is open; arguments and errors as for `start`."""
     server = await start(database, folder)
     try:
         yield server
@@ -94,7 +94,7 @@ async def served(database: str, folder: Path) -> AsyncIterator[Server]:
 
 
 def cpu_s(pid: int) -> float:
-    """Return the CPU time that a process has used; not a number where the system does not tell."""
+    """Return the CPU time that a process has used, in seconds; NaN if the system does not report it."""
     try:
         fields = Path(_STAT.format(pid)).read_text(encoding="utf-8").rpartition(")")[2].split()
     except OSError:  # not Linux, or it has ended
@@ -103,5 +103,5 @@ def cpu_s(pid: int) -> float:
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine on the loop that servers use as well."""
+    """Run a coroutine on the kind of event loop that servers use, too."""
     return uvloop.run(work)

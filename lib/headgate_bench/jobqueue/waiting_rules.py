@@ -1,8 +1,7 @@
-"""Workers and policy servers in virtual time on the pure ledger: standing in line beside polling.
+"""Workers and policy servers in virtual time on the pure ledger: waiting in line compared with polling.
 
-A worker claims a job, loads its simulator, gets a policy server, runs the episode, and claims the next one. What
-differs is how it gets the server: it stands in line, or it asks again and again and whoever asks first has it
-(the legacy protocol).
+A worker claims a job, loads its simulator, gets a policy server, runs the episode, and claims the next job. The rules
+differ in how it gets the server: it waits in line, or it polls, and the first to ask gets it (the legacy protocol).
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from headgate.jobqueue.stores import open_store
 LOAD_S: Final = 30.0
 EPISODE_S: Final = 60.0
 SPREAD: Final = 0.2
-"""Loads and episodes take up to so much longer or shorter."""
+"""Maximum relative deviation of loads and episodes."""
 
 _WARM_UP_S: Final = 900.0
 _LEASE_S: Final = 1e6
@@ -28,12 +27,12 @@ _LEASE_S: Final = 1e6
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """How policy servers were used in steady state."""
+    """The use of policy servers in steady state."""
 
-    busy: float  # share of the time of all servers in which they had a job
-    by_server: dict[str, float]  # the same for each
-    gaps_s: list[float]  # from the end of an episode to the beginning of the next one on the same server
-    episodes: int  # that ended
+    busy: float  # share of all servers' time in which they had a job
+    by_server: dict[str, float]  # that share per server
+    gaps_s: list[float]  # from the end of an episode to the start of the next one on the same server
+    episodes: int  # episodes that ended
 
 
 @dataclass(slots=True)
@@ -59,7 +58,7 @@ class _Watch:
 
 
 _SERVERS: Final = tuple(ResourceSpec("team", "10.0.0.1", 8000 + number) for number in range(8))
-"""Of one pool; each serves every task."""
+"""Servers of one pool; each serves every task."""
 
 
 def simulated(
@@ -71,10 +70,10 @@ def simulated(
     servers: Sequence[ResourceSpec] = _SERVERS,
     jobs: Sequence[tuple[str, str]] = (("team", "count"),),
 ) -> Use:
-    """Return how the servers were used by workers side by side, over hours of steady state behind a warm-up.
+    """Return the use of the servers by parallel workers, over `hours` of steady state after a warm-up.
 
-    Who waits longest gets a freed server at once; with `poll_s` whoever asks first has it, and each worker asks so
-    often. `jobs` are pools and tasks that are submitted in turns.
+    The longest waiting worker gets a freed server at once. With `poll_s`, each worker polls at that interval, and the
+    first to ask gets it. `jobs` are pairs (pool, task) that are submitted in turn.
     """
     return _Simulation(workers, hours, seed, poll_s, servers, jobs).run()
 

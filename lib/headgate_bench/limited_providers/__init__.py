@@ -1,4 +1,4 @@
-"""Simulated providers with limits of every kind, and a client with a backlog that never ends."""
+"""Simulated providers with limits of every kind, and a client with an endless backlog."""
 
 from headgate_bench.limited_providers.backlog import LoadRecord, SlotPolicy, load
 from headgate_bench.limited_providers.servers import Agenda, ProviderScript, Server, server

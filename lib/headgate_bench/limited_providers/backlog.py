@@ -1,4 +1,4 @@
-"""A client with a backlog that never ends, under a limit law: what the law makes of a provider."""
+"""A client with an endless backlog under a limit law, to measure the law at a provider."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from headgate.admission.laws import Admitted, LimitLaw
 from headgate_bench.limited_providers.servers import Agenda, ProviderScript, server
 
 SlotPolicy = Literal["held", "released"]
-"""Whether a refused request keeps its slot while it waits out its back-off, or gives it to the next in the backlog."""
+"""Whether a refused request keeps its slot during its back-off, or gives it to the next request in the backlog."""
 
 FIRST_BACKOFF_S = 3.0
 LONGEST_BACKOFF_S = 60.0
@@ -21,17 +21,17 @@ LONGEST_BACKOFF_S = 60.0
 
 @dataclass(slots=True)
 class LoadRecord:
-    """What happened. Times in simulated seconds.
+    """The record of a run. Times are in simulated seconds.
 
     Attributes:
-        seconds: how long it went on.
-        begun: requests that were taken from the backlog.
-        answered_at: when each good answer came, in order.
-        latencies: of the good answers, each from its last attempt on.
+        seconds: length of the run.
+        begun: requests taken from the backlog.
+        answered_at: time of each good answer, in order.
+        latencies: latency of each good answer, from its last attempt on.
         refused: attempts answered 429.
-        failed: attempts answered 5xx; their request is tried again at once.
+        failed: attempts answered 5xx; their request is retried at once.
         unfinished: requests in flight or in back-off at the end.
-        limits: (time, limit) whenever the limit changed.
+        limits: (time, limit) at each change of the limit.
     """
 
     seconds: float
@@ -50,11 +50,11 @@ class LoadRecord:
 
     @property
     def lost(self) -> int:
-        """Requests that were begun and neither answered nor still under way."""
+        """Requests that were begun but neither answered nor still in progress."""
         return self.begun - len(self.answered_at) - self.unfinished
 
     def latency_s(self, share: float) -> float:
-        """Return the latency that a share of the good answers did not exceed; 0 without any."""
+        """Return the latency that `share` of the good answers did not exceed; 0 without answers."""
         ordered = sorted(self.latencies)
         return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else 0.0
 
@@ -74,7 +74,7 @@ class LoadRecord:
 
 @dataclass(slots=True, eq=False)
 class _Request:
-    """A request of the backlog: how often it was refused since it was taken."""
+    """A request of the backlog, with the number of its refusals since it was taken."""
 
     refusals: int = 0
 
@@ -101,7 +101,7 @@ class _Client:
         self._limit = 0
 
     def fill(self) -> None:
-        """Let time pass for the law, and take from the backlog what it allows."""
+        """Tell the law the time, and send as many requests of the backlog as it allows."""
         law, now = self._law, self.agenda.now
         law.tick(now)
         self._expect_tick(now)
@@ -185,9 +185,9 @@ class _Client:
 def load(
     script: ProviderScript, law: LimitLaw, *, seed: int, seconds: float = 600.0, policy: SlotPolicy = "held"
 ) -> LoadRecord:
-    """Return what a never-ending backlog under `law` gets from a provider. Exact: the same for the same seed.
+    """Return the record of an endless backlog under `law` at a provider. Deterministic for a seed.
 
-    A refused request tries again after Retry-After, or after 3 s, doubling up to a minute, with half as much jitter.
+    A refused request is retried after Retry-After, or else after 3 s, doubling up to a minute, with a jitter of 50 %.
     """
     record = LoadRecord(seconds)
     client = _Client(script, law, policy, random.Random(seed), record)

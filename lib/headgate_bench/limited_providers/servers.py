@@ -1,4 +1,4 @@
-"""Simulated providers: each takes attempts and answers them, after the time it takes."""
+"""Simulated providers, which take attempts and answer them after a service time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Action = Callable[[], None]
 
 
 class Agenda:
-    """A heap of actions and the time of the one that runs. Actions of one moment run in the order they were set."""
+    """A heap of timed actions, and the current time. Actions at the same time run in the order of scheduling."""
 
     __slots__ = ("_entries", "_number", "now")
 
@@ -29,12 +29,12 @@ class Agenda:
         self._number = 0
 
     def at(self, time: float, action: Action) -> None:
-        """Have `action` run at `time`, which is now at the earliest."""
+        """Schedule `action` at `time`, or now if that has passed."""
         self._number += 1
         heapq.heappush(self._entries, (max(time, self.now), self._number, action))
 
     def run(self, until: float) -> None:
-        """Run everything that is due before `until`, and stop there."""
+        """Run all actions due before `until`, and stop there."""
         entries = self._entries
         while entries and entries[0][0] < until:
             self.now, _, action = heapq.heappop(entries)
@@ -47,22 +47,22 @@ Counted = Literal["concurrency", "rate", "sharing"]
 
 @dataclass(frozen=True, slots=True)
 class ProviderScript:
-    """A provider, described. Times in seconds since the start of the simulation.
+    """The description of a provider. Times are in seconds since the start of the simulation.
 
     Attributes:
-        counted: `concurrency`: more than the cap at once are refused; `rate`: a token bucket refuses what comes faster
-            than the cap per second; `sharing`: nothing is refused, all share `cap` servers' worth of service.
-        caps: the cap from a time on, in order; the first from 0.
-        bucket: tokens that the bucket holds at most.
+        counted: `concurrency`: requests beyond the cap at once are refused; `rate`: a token bucket refuses requests
+            beyond the cap per second; `sharing`: nothing is refused, all share `cap` servers' worth of service.
+        caps: pairs (time from which on it applies, cap), in order; the first applies from 0.
+        bucket: capacity of the bucket in tokens.
         mean_s: mean service time.
         cv: standard deviation of the service time, relative to its mean (log-normal).
-        refusal_s: how long a 429 takes.
-        retry_after_s: what a 429 says in Retry-After; None for none.
-        failing_share: of accepted requests that end with a 5xx after half of their service.
-        storm: from when until when everything is refused.
+        refusal_s: time until a 429 is sent.
+        retry_after_s: Retry-After of a 429; None for no such header.
+        failing_share: share of accepted requests that end with a 5xx after half of their service.
+        storm: begin and end of a time in which everything is refused.
 
     Raises:
-        InvalidSettingError: if it describes no provider.
+        InvalidSettingError: if it does not describe a possible provider.
     """
 
     counted: Counted = "concurrency"
@@ -91,12 +91,12 @@ class ProviderScript:
         return self.caps[bisect.bisect_right(self.caps, (time, math.inf)) - 1][1]
 
     def best_limit_at(self, time: float) -> int:
-        """Return the number in flight that just uses the capacity (Little's law for a rate)."""
+        """Return the number of requests in flight that exactly uses the capacity (Little's law for a rate)."""
         cap = self.cap_at(time)
         return max(1, round(cap * self.mean_s if self.counted == "rate" else cap))
 
     def capacity(self, seconds: float) -> float:
-        """Return how many requests could have been answered well in the first `seconds`."""
+        """Return how many requests can be answered successfully in the first `seconds`."""
         per_s = 1.0 if self.counted == "rate" else 1 / self.mean_s
         ends = [at for at, _ in self.caps if at < seconds] + [seconds]
         served = sum((end - start) * self.cap_at(start) for start, end in pairwise(ends))
@@ -118,18 +118,18 @@ class ProviderScript:
 
 
 Answer = Callable[[OutcomeKind], None]
-"""Told how an attempt ended, at the time at which it ended."""
+"""Called with the outcome of an attempt, at the time at which it ends."""
 
 
 class Server(Protocol):
-    """A provider that runs in a simulation."""
+    """A provider in a simulation."""
 
     def begin(self, answer: Answer) -> None:
-        """Take an attempt now; `answer` is called when it has ended."""
+        """Take an attempt now; `answer` is called when it ends."""
 
 
 class RefusingServer:
-    """Serves every attempt on its own, and refuses those beyond a cap on concurrency or on the rate."""
+    """Serves every attempt independently, and refuses those beyond a cap on concurrency or on the rate."""
 
     def __init__(self, script: ProviderScript, agenda: Agenda, rng: random.Random) -> None:
         self._script = script
@@ -172,10 +172,10 @@ class RefusingServer:
 
 
 class SharingServer:
-    """Refuses nothing: every attempt in service gets an equal share, and at most one server's worth.
+    """Refuses nothing: every attempt in service gets an equal share, at most one server's worth.
 
-    Kept by a clock that runs at the pace of one attempt's service: an attempt ends when it has advanced by its service
-    time. The pace changes only when an attempt begins or ends.
+    A virtual clock runs at the pace of one attempt's service: an attempt ends when the clock has advanced by its
+    service time. The pace changes only when an attempt begins or ends.
     """
 
     def __init__(self, script: ProviderScript, agenda: Agenda, rng: random.Random) -> None:

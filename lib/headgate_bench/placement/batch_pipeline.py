@@ -1,6 +1,6 @@
 """`python -m headgate_bench.placement.batch_pipeline ADDRESS WORKERS`: a batch pipeline of Ray Data on a cluster.
 
-Prints the number of each batch that is done and the time, until it is ended.
+Prints the number of each finished batch and the time, until it is killed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _BATCH_S: Final = 0.05
 
 
 def slept(batch: dict[str, Any]) -> dict[str, Any]:
-    """Take a while for a batch."""
+    """Return a batch after sleeping for a while."""
     time.sleep(_BATCH_S)
     return batch
 

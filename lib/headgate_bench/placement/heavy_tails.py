@@ -1,4 +1,4 @@
-"""Jobs with heavy tails through the ledger and its peers, and what a decision takes while thousands wait."""
+"""Jobs with heavy tails through the ledger and its peers, and the cost of a decision while thousands wait."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from headgate_replay.placement import (
 )
 
 PEERS: Final = ("ray", "fifo", "easy", "priority-easy", "single-victim-requeued", "least-attained")
-"""What is to be equalled; shortest remaining time knows the truth, and is a bound beside them."""
+"""Policies to match; shortest remaining time knows the truth, and serves as a bound."""
 
 _BOUND: Final = "least-remaining"
 _OURS: Final = "headgate, short_first "
@@ -43,7 +43,7 @@ _LONGEST_POD_S: Final = 86_400.0
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One trace to be played, on which cluster, and which others it is averaged with."""
+    """A trace to replay, its cluster, and the kind of traces with which its results are averaged."""
 
     name: str
     kind: str
@@ -52,7 +52,7 @@ class Case:
 
 
 def drawn_cases(loads: Sequence[float], seeds: Iterable[int], jobs: int) -> list[Case]:
-    """Return drawn traces with heavy tails on 64 GPUs, with durations told and not told."""
+    """Return generated traces with heavy tails on 64 GPUs, each with and without stated durations."""
     cluster, found = cluster_of(_NODES), []
     for load, seed in product(loads, seeds):
         trace = heavy_tailed(cluster, jobs=jobs, load=load, seed=seed)
@@ -61,10 +61,10 @@ def drawn_cases(loads: Sequence[float], seeds: Iterable[int], jobs: int) -> list
 
 
 def pod_cases(paths: Iterable[Path], pods: int, load: float) -> list[Case]:
-    """Return lists of pods on 32 GPUs: so many from the middle of each, arriving as fast as gives the load.
+    """Return `pods` pods from the middle of each list on 32 GPUs, with arrivals scaled to give `load`.
 
     Raises:
-        InvalidTraceError: a list cannot be read.
+        InvalidTraceError: if a list cannot be read.
     """
     cluster, found = cluster_of(_NODES_OF_PODS), []
     for path in paths:
@@ -82,7 +82,7 @@ def _told_and_not(name: str, kind: str, trace: Trace, cluster: Cluster) -> list[
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """One trace: the ledger by its setting `short_first` and with fewer bands, its peers, and the bound."""
+    """The results of one trace: the ledger by `short_first` and with fewer bands, its peers, and the bound."""
 
     name: str
     kind: str
@@ -92,7 +92,7 @@ class Played:
     bound: Measures
 
     def document(self) -> dict[str, Any]:
-        """Return it as JSON values."""
+        """Return the results as JSON values."""
         return {
             "trace": self.name,
             "short_first": {f"{setting:g}": asdict(each) for setting, each in self.ours.items()},
@@ -104,7 +104,7 @@ class Played:
 def played(
     cases: Iterable[Case], settings: Sequence[float], bands: Sequence[int], tell: Callable[[str], None]
 ) -> list[Played]:
-    """Return every trace under each setting, with fewer `bands` under the default one, and under each peer."""
+    """Replay every trace under each setting, with fewer `bands` under the default setting, and under each peer."""
     found, default = [], PreemptionRules().short_first
     for case in cases:
         tell(case.name)
@@ -120,7 +120,7 @@ def played(
 
 
 def _merged(trace: Trace, bands: int | None) -> Trace:
-    """Return the same jobs told apart by so many priorities: the lowest ones become one."""
+    """Return the same jobs with at most `bands` priorities: the lowest ones are merged."""
     if bands is None:
         return trace
     highest = sorted({job.priority for job in trace.jobs}, reverse=True)[:bands]
@@ -128,7 +128,7 @@ def _merged(trace: Trace, bands: int | None) -> Trace:
 
 
 def heavy_bars(traces: Sequence[Played], cpu_ms: float, waiting: int, limits: Any) -> list[Bar]:
-    """Return the bars of traces: the worst trace of each counts, under the default setting."""
+    """Return the bars of traces under the default setting; for each bar the worst trace counts."""
     default = PreemptionRules().short_first
     worst: dict[str, tuple[float, str]] = {}
     for each in traces:
@@ -161,7 +161,7 @@ def heavy_bars(traces: Sequence[Played], cpu_ms: float, waiting: int, limits: An
 
 
 def heavy_notes(traces: Sequence[Played]) -> list[str]:
-    """Return the frontiers along `short_first` and along bands, and the peers: means over the traces of a kind."""
+    """Return notes on the frontiers along `short_first` and bands, and on peers: means over the traces of a kind."""
     return [
         f"{kind}, {name}: mean waiting {_mean(each.all.mean_s for each in found):,.0f} s, p95 of the widest "
         f"{_mean(each.widest.p95_s for each in found):,.0f} s, of the highest band "
@@ -175,7 +175,7 @@ def heavy_notes(traces: Sequence[Played]) -> list[str]:
 
 
 def frontiers(traces: Sequence[Played]) -> list[Chart]:
-    """Return for each kind mean waiting against that of the widest work: lines along `short_first` and along bands."""
+    """Return a chart for each kind: mean waiting against the widest work's, along `short_first` and along bands."""
     charts = []
     for kind, rows in _by_kind(traces).items():
         along = " to ".join(f"{setting:g}" for setting in (min(traces[0].ours), max(traces[0].ours)))
@@ -193,7 +193,7 @@ def frontiers(traces: Sequence[Played]) -> list[Chart]:
 
 
 def _by_kind(traces: Sequence[Played]) -> dict[str, dict[str, list[Measures]]]:
-    """Return what was measured by kind of trace and policy, the ledger's first."""
+    """Return the measures by kind of trace and policy, the ledger's first."""
     kinds: dict[str, dict[str, list[Measures]]] = {}
     for each in traces:
         rows = kinds.setdefault(each.kind, {})
@@ -207,7 +207,7 @@ def _by_kind(traces: Sequence[Played]) -> dict[str, dict[str, list[Measures]]]:
 
 
 def _over(value: float | None, other: float | None) -> float:
-    """Return how many times the other a value is; seconds and slowdowns below one count as one."""
+    """Return the ratio of two values; seconds and slowdowns below one count as one."""
     return max(1.0, value or 0.0) / max(1.0, other or 0.0)
 
 
@@ -217,7 +217,7 @@ def _mean(values: Iterable[float | None]) -> float:
 
 
 def cpu_ms_of_waiting(waiting: int, events: int) -> float:
-    """Return CPU milliseconds per report while so many wait: work ends, other work starts and is handed in."""
+    """Return CPU milliseconds per event while `waiting` requests wait: work ends, starts and is submitted."""
     cluster = cluster_of(30)
     ledger = _Crowd(cluster, waiting + events)
     while len(ledger.ledger.queue) < waiting:
@@ -232,7 +232,7 @@ def cpu_ms_of_waiting(waiting: int, events: int) -> float:
 
 
 class _Crowd:
-    """A ledger whose commands are carried out at once; owned by one measurement."""
+    """A ledger whose commands are executed at once; owned by one measurement."""
 
     def __init__(self, cluster: Cluster, jobs: int) -> None:
         self.ledger = PlacementLedger(LedgerSettings(driver_lease_s=inf), PreemptionRules())
@@ -244,19 +244,19 @@ class _Crowd:
         self.ledger.open_pool(Pool("p", cluster.total, max_dynamic=None), 0.0)
 
     def hand_in(self) -> None:
-        """Hand the next job in; the ledger decides with what comes next."""
+        """Submit the next job; the ledger decides about it in the next `settle`."""
         self.ledger.submit(next(self._jobs).request("p"), "bench", self._now)
         self._report()
 
     def end_one(self) -> None:
-        """End the work that began first."""
+        """End the work that started first."""
         name = next(iter(self._running))
         self.ledger.work_ended(name, self._running.pop(name), self._now)
         self.ledger.forget(name)
         self._report()
 
     def settle(self) -> None:
-        """Decide, and carry out what was decided, until there is nothing more to do."""
+        """Decide and execute the commands, until there are none."""
         self._now += 10.0
         commands = self.ledger.decide(self._now)
         while commands:

@@ -1,4 +1,4 @@
-"""What an owner gains who states that his jobs are short, and what it costs the others."""
+"""What an owner gains by understating job durations, and what it costs other owners."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from headgate_replay.placement import by_work, through_ledger, understated, wait
 from headgate_replay.placement.jobs import Trace
 
 TIMES: Final = 10.0
-"""How many times shorter than they are a lying owner states his jobs to be."""
+"""Factor by which a lying owner understates the durations of jobs."""
 
 _OWNERS: Final = 3
-"""Owners of a trace that lie, one in each replay: those of the most work."""
+"""Owners of a trace that lie, one per replay: those with the most work."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lie:
-    """Mean waiting in seconds of one owner and of all others, as he states the truth and as he does not."""
+    """Mean waiting of one owner and of all others, in seconds, if the owner tells the truth and if it lies."""
 
     trace: str
     owner: str
@@ -31,12 +31,12 @@ class Lie:
     others_lying_s: float
 
     def document(self) -> dict[str, Any]:
-        """Return it as JSON values."""
+        """Return the result as JSON values."""
         return asdict(self)
 
 
 def lies(cases: Iterable[Case], tell: Callable[[str], None]) -> list[Lie]:
-    """Return what becomes of each owner's lie, on every trace that tells durations and names owners."""
+    """Return the effect of each owner's lie, on every trace that states durations and names owners."""
     found = []
     for case in cases:
         if not any(job.estimated_s and "owner" in job.labels for job in case.trace.jobs):
@@ -50,7 +50,7 @@ def lies(cases: Iterable[Case], tell: Callable[[str], None]) -> list[Lie]:
 
 
 def lie_bars(found: list[Lie], least: float, others: float) -> list[Bar]:
-    """Return the bars of lies: means over all of them, since one replay is chance; none where no liar has to wait."""
+    """Return the bars of lies: means over all of them, since a single replay is noisy; none if no liar has to wait."""
     found = [each for each in found if max(each.own_s, each.own_lying_s) >= 1.0]
     if not found:
         return []
@@ -64,7 +64,7 @@ def lie_bars(found: list[Lie], least: float, others: float) -> list[Bar]:
 
 
 def _over(lying_s: float, honest_s: float) -> float:
-    """Return how many times as long work waits; less than a second in all counts as one."""
+    """Return how many times as long work waits; a total of less than a second counts as one."""
     return max(1.0, lying_s) / max(1.0, honest_s)
 
 
@@ -76,7 +76,7 @@ def _waits(case: Case, trace: Trace) -> list[tuple[str, float]]:
 
 
 def _means(waits: list[tuple[str, float]], owner: str) -> tuple[float, float]:
-    """Return the mean waiting of an owner, and of the others."""
+    """Return the mean waiting of an owner and of all others."""
     own = [waited_s for each, waited_s in waits if each == owner]
     others = [waited_s for each, waited_s in waits if each != owner]
     return sum(own) / len(own), sum(others) / max(1, len(others))

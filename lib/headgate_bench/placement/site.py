@@ -30,15 +30,15 @@ _PATIENCE_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class PlainRay:
-    """What was measured."""
+    """Times of plain Ray."""
 
-    start_ms: list[float]  # from asking for an actor in a ready group until it answers
-    # From removing a group until the actor answers for which the next group had been asked before.
+    start_ms: list[float]  # from the request for an actor in a ready group until it answers
+    # From the removal of a group until an actor in the next group, requested before, answers.
     hand_over_ms: list[float]
 
 
 def plain_ray(count: int, gpus: int) -> PlainRay:
-    """Start actors and hand groups over `count` times, on the cluster that this process is connected to."""
+    """Start actors and hand over groups `count` times, on the cluster to which this process is connected."""
     start_ms, hand_over_ms = [], []
     for _ in range(count):
         group = _group(1)
@@ -87,7 +87,7 @@ class Site:
 
 @contextmanager
 def ray_nodes(nodes: int, *, head_cpus: int = 2, cpus: int = 4, gpus: int = 2) -> Iterator[tuple[Cluster, Path]]:
-    """Run a tuned cluster with `nodes` nodes beside a head, in a folder of its own, which is given as well."""
+    """Run a tuned cluster with a head and `nodes` nodes in its own folder; yield both."""
     kept = {name: os.environ.get(name) for name in _VARIABLES}
     folder = tempfile.mkdtemp(prefix="hg", dir="/tmp")
     os.environ |= {"RAY_TMPDIR": folder, "RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0"}
@@ -115,10 +115,10 @@ def ray_nodes(nodes: int, *, head_cpus: int = 2, cpus: int = 4, gpus: int = 2) -
 
 @contextmanager
 def site(nodes: int, *, cancel_timeout_s: float) -> Iterator[Site]:
-    """Run a tuned cluster with `nodes` nodes of 4 CPUs and 2 GPUs beside a head, and connect to its ledger."""
+    """Run a tuned cluster with a head and `nodes` nodes of 4 CPUs and 2 GPUs, and connect to its ledger."""
     with ray_nodes(nodes) as (cluster, folder):
         ray.init(address=cluster.address, namespace=NAMESPACE, log_to_driver=False)
-        # By value, so that no host imports the benchmarks: that takes a second, in which work cannot be stopped.
+        # By value, so that no host imports the benchmarks: that takes a second during which work cannot be stopped.
         cloudpickle.register_pickle_by_value(works)
         with connect(journal=folder / "journal.db") as placement:
             placement.set_rules(_rules(cancel_timeout_s))
@@ -127,7 +127,7 @@ def site(nodes: int, *, cancel_timeout_s: float) -> Iterator[Site]:
 
 
 def _rules(cancel_timeout_s: float) -> PreemptionRules:
-    """Return rules that let the same work be stopped again at once: here the stop itself is measured."""
+    """Return rules under which the same work can be stopped again at once, since only the stop is measured."""
     return PreemptionRules(
         cancel_timeout_s=cancel_timeout_s, min_runtime_s=0, patience_s=0, pair_interval_s=0, budget_interval_s=0
     )

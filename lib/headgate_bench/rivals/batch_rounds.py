@@ -15,17 +15,17 @@ from headgate.models import ChatClient
 class BatchRounds:
     """The scheduler that Affine's runner replaced: batches, with a barrier after each.
 
-    It has an easier life than ours: it journals nothing, stores nothing, scores nothing, and keeps `at_once` requests
-    in flight while a round lasts.
+    It does less than Headgate: it journals, stores and scores nothing, and keeps `at_once` requests in flight during a
+    round.
     """
 
     client: ChatClient  # shared by all requests
-    models: Sequence[Model]  # to sample
+    models: Sequence[Model]  # models to sample
     environments: int  # requests per model and round
-    at_once: int  # requests in flight at most
+    at_once: int  # maximum number of requests in flight
 
     async def round(self) -> int:
-        """Run one round to its end; return how many requests were answered."""
+        """Run one round to its end; return the number of answered requests."""
         slots = asyncio.Semaphore(self.at_once)
 
         async def one(model: Model) -> bool:
@@ -42,10 +42,10 @@ class BatchRounds:
 
 
 def expected_utilisation(tasks: int, at_once: int, sigma: float, *, rounds: int = 200, seed: int = 0) -> float:
-    """Return the share of busy slots that rounds of `tasks` reach when nothing but service times costs time.
+    """Return the share of busy slots that rounds of `tasks` reach if only service times take time.
 
     Service times are log-normal with this sigma; for rounds of one task per slot this is E[S] / E[max of at_once].
-    By simulation with a seed: exact to about one percent at 200 rounds.
+    Simulated with a seed; accurate to about one percent at 200 rounds.
     """
     rng = random.Random(seed)
     busy = length = 0.0

@@ -1,4 +1,4 @@
-"""inspect_ai on the same provider, where it is installed; it is no dependency of Headgate."""
+"""inspect_ai on the same provider, if it is installed; it is not a dependency of Headgate."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def inspect_is_installed() -> bool:
 async def inspect_sampled(
     endpoint: Provider, *, models: int, at_once: int, samples: int, folder: Path, warm_up_s: float, window_s: float
 ) -> Window:
-    """Return the provider's window while one `inspect_ai.eval` of all models runs, once it is warm.
+    """Return the provider's window, after a warm-up, while one `inspect_ai.eval` of all models runs.
 
-    It runs in its own process in its fastest form: one task per model, side by side, connections that add up to
-    `at_once`, no log of samples and none in real time.
+    It runs in its own process in its fastest form: one task per model, in parallel, with `at_once` connections in
+    total, no log of samples and no real-time log.
 
     Raises:
-        RivalFailedError: if it never asked anything.
+        RivalFailedError: if it never sends a request.
     """
     arguments = [endpoint.base_url, str(folder), str(models), str(max(1, at_once // models)), str(samples)]
     process = await asyncio.create_subprocess_exec(
@@ -53,13 +53,13 @@ async def inspect_sampled(
 
 
 async def _begun(endpoint: Provider, process: asyncio.subprocess.Process) -> None:
-    """Return when the first request is in service."""
+    """Wait until the first request is in service."""
     waited_s = 0.0
-    while not await endpoint.in_flight():  # it is in another process, which can only be asked
+    while not await endpoint.in_flight():  # the provider is in another process, which can only be polled
         await asyncio.sleep(_LOOK_EVERY_S)
         waited_s += _LOOK_EVERY_S
         if waited_s > _START_S or process.returncode is not None:
-            raise RivalFailedError("inspect_ai asked nothing of the provider")
+            raise RivalFailedError("inspect_ai sent no request to the provider")
 
 
 def _evaluate(base_url: str, folder: str, models: int, connections: int, samples: int) -> None:

@@ -1,4 +1,4 @@
-"""Rivals of the limit laws: a fixed limit, one that knows the provider, and the rule of inspect_ai."""
+"""Rivals of the limit laws: a fixed limit, an oracle that knows the provider, and inspect_ai's rule."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from headgate_bench.limited_providers import ProviderScript
 
 
 class FixedRule:
-    """A limit that somebody wrote into a configuration file. The base of the other rules, too."""
+    """A fixed limit, as from a configuration file. Also the base of the other rules."""
 
     ceiling: int | None = None
     blocked_until = -math.inf
@@ -21,7 +21,7 @@ class FixedRule:
         self.max_limit = limit
 
     def learnt(self, ceiling: int, now: float) -> LimitChange | None:  # noqa: ARG002 - the protocol's
-        """Learn from nobody else."""
+        """Ignore what other processes have learnt."""
         return None
 
     def set_max(self, max_limit: int, now: float) -> LimitChange | None:  # noqa: ARG002 - the protocol's
@@ -30,11 +30,11 @@ class FixedRule:
         return None if self.limit == before else LimitChange(before, self.limit, "decreased")
 
     def tick(self, now: float) -> LimitChange | None:  # noqa: ARG002 - the protocol's
-        """Return nothing: time does not move it."""
+        """Return None: the limit does not change with time."""
         return None
 
     def next_change_at(self, now: float) -> float | None:  # noqa: ARG002 - the protocol's
-        """Return nothing: time does not move it."""
+        """Return None: the limit does not change with time."""
         return None
 
     def admitted(self, in_flight: int, now: float) -> Admitted:
@@ -48,7 +48,7 @@ class FixedRule:
         in_flight: int,  # noqa: ARG002 - the protocol's
         now: float,  # noqa: ARG002 - the protocol's
     ) -> list[LimitChange]:
-        """Return nothing: outcomes do not move it."""
+        """Return nothing: outcomes do not change the limit."""
         return []
 
     def validate(self) -> None:
@@ -57,7 +57,7 @@ class FixedRule:
 
 
 class OracleRule(FixedRule):
-    """The limit that just uses the capacity, at every moment: nobody can know it."""
+    """The limit that exactly uses the capacity at every moment, which no real rule can know."""
 
     def __init__(self, script: ProviderScript) -> None:
         super().__init__(script.best_limit_at(0.0))
@@ -85,12 +85,12 @@ _LEAST_ROUND: Final = 4
 
 
 class InspectRule(FixedRule):
-    """The rule of inspect_ai (design/adaptive-concurrency.md), from its description.
+    """The rule of inspect_ai, implemented from its description (design/adaptive-concurrency.md).
 
-    It starts at 20 and doubles after each clean round, a round being as many successes as the limit; from the first
-    refusal on it grows by a twentieth per round. A refusal cuts to four fifths; for 15 s after that nothing cuts again
-    and successes do not count. A round counts only if the limit was used to four fifths. Limits above 10 are multiples
-    of 5; the least is 10.
+    It starts at 20 and doubles after each clean round, which is as many successes as the limit; after the first refusal
+    it grows by 5 % per round. A refusal cuts the limit to 80 %; for 15 s after a cut there are no further cuts, and
+    successes do not count. A round counts only if 80 % of the limit was used. Limits above 10 are multiples of 5; the
+    minimum is 10.
     """
 
     def __init__(self, max_limit: int) -> None:
@@ -108,7 +108,7 @@ class InspectRule(FixedRule):
         in_flight: int,
         now: float,
     ) -> list[LimitChange]:
-        """Count a success towards the round, or cut."""
+        """Count a success towards the round, or cut the limit."""
         before = self.limit
         self._peak = max(self._peak, in_flight)
         if now >= self._quiet_until:

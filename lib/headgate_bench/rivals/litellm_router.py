@@ -1,8 +1,8 @@
-"""LiteLLM's real router in front of the simulated provider, where `LITELLM_COMMAND` names its program.
+"""LiteLLM's real router in front of the simulated provider, if `LITELLM_COMMAND` names its program.
 
-It runs under the Python of its own environment, on a simulated clock (`litellm_script`), and is no dependency of
-Headgate. Each of the requests that wait is a call of the router, with its retries as by default; a call that fails in
-the end is made again after the pauses of the other rules.
+It runs under the Python of its own environment, on a simulated clock (`litellm_script`), and is not a dependency of
+Headgate. Each waiting request is a call of the router, with its default retries; a call that finally fails is repeated
+after the same pauses as under the other rules.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ ABSENT: Final = f"not run; set {VARIABLE} to the program litellm of an environme
 
 _SCRIPT: Final = Path(__file__).with_name("litellm_script.py")
 _LAST_WORDS: Final = 200
-"""Characters of what a router that failed has said."""
+"""Maximum number of characters quoted from the output of a failed router."""
 
 
 class RouterFailedError(Exception):
@@ -45,12 +45,12 @@ class RouterFailedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class RouterSetup:
-    """One of LiteLLM's ways to keep to limits per minute.
+    """One of LiteLLM's ways to respect limits per minute.
 
     Attributes:
-        name: for tables.
-        settings: of the router.
-        limits: what its deployment is told of the provider's limits.
+        name: name in tables.
+        settings: settings of the router.
+        limits: returns the limits of its deployment, given the provider's.
     """
 
     name: str
@@ -59,7 +59,7 @@ class RouterSetup:
 
 
 def _by_usage(limits: RateLimits) -> dict[str, int]:
-    """Return limits of requests and of all tokens: without one of all tokens, the sum of the others stands for it."""
+    """Return limits on requests and on all tokens; without the latter, the sum of the limits on input and output."""
     rpm, prompt, reply, both = limits
     tpm = both if both is not None else None if prompt is None or reply is None else prompt + reply
     return _stated(rpm=rpm, tpm=tpm)
@@ -86,39 +86,39 @@ SETUPS: Final = (
         _enforced,
     ),
 )
-"""The strategy that counts, and the check that LiteLLM documents as the one that enforces limits."""
+"""The strategy that counts usage, and the check that LiteLLM documents as enforcing limits."""
 
 
 def python_of_litellm() -> Path | None:
-    """Return the Python of the LiteLLM that the environment names; None where it names none."""
+    """Return the Python of the LiteLLM that the environment variable names, or None if it names none."""
     program = os.environ.get(VARIABLE)
     found = shutil.which(program) if program else None
-    # Not resolved itself: it is a link out of its environment.
+    # The Python itself is not resolved: it is a link that leads out of its environment.
     python = Path(found).resolve().parent / "python" if found else None
     return python if python is not None and python.exists() else None
 
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """What a router got from a case."""
+    """The result of a router on a case."""
 
     record: RatedRecord
-    given_up: int  # calls that the router failed, of its own or after its retries
+    given_up: int  # calls that the router failed, by itself or after its retries
 
 
 @dataclass(slots=True)
 class LiteLLM:
-    """A process with LiteLLM, which plays one case after the other. Owned by `litellm_process`."""
+    """A process with LiteLLM, which plays one case after another. Owned by `litellm_process`."""
 
     process: subprocess.Popen[bytes]
     said: Any  # the file of its standard error
     version: str = ""
 
     def play(self, setup: RouterSetup, case: RatedCase, *, seed: int, waiting: int = 64) -> Played:
-        """Return what a router gets from the provider of a case.
+        """Return the result of a router at the provider of a case.
 
         Raises:
-            RouterFailedError: if it ends before its time.
+            RouterFailedError: if it ends prematurely.
         """
         self._tell(
             {
@@ -140,10 +140,10 @@ class LiteLLM:
         return Played(dialogue.provider.record, dialogue.given_up)
 
     def hear(self) -> tuple[str, Any, float]:
-        """Return its next question: what, about which request or group, and at which time.
+        """Return its next question: its kind, the request or group that it is about, and the time.
 
         Raises:
-            RouterFailedError: if the process is gone.
+            RouterFailedError: if the process has ended.
         """
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
@@ -173,7 +173,7 @@ class _Dialogue:
     provider: RatedProvider
     open: dict[int, Asked] = field(default_factory=dict)
     waits: dict[int, float] = field(default_factory=dict)
-    """Of the requests that are being refused: seconds until there is room."""
+    """Refused request -> seconds until there is room for it."""
     begun: int = 0
     given_up: int = 0
 
@@ -193,7 +193,7 @@ class _Dialogue:
                 return {"s": REFUSAL_S}
             case "told":
                 return self._told(about, now)
-            case _:  # the router has given up; the same request is asked again
+            case _:  # the router has given up; the same request is sent again
                 self.given_up += 1
                 return {}
 
@@ -213,10 +213,10 @@ class _Dialogue:
 
 @contextmanager
 def litellm_process(python: Path) -> Iterator[LiteLLM]:
-    """Give a process with LiteLLM, once it is imported; it ends with the context.
+    """Yield a process that has imported LiteLLM; it ends with the context.
 
     Raises:
-        RouterFailedError: if it cannot be imported.
+        RouterFailedError: if LiteLLM cannot be imported.
     """
     environ = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     with tempfile.TemporaryFile() as said:

@@ -1,9 +1,9 @@
-"""Puts LiteLLM's router on a simulated clock. Run by the Python of LiteLLM's own environment, which has no Headgate.
+"""Runs LiteLLM's router on a simulated clock, under the Python of LiteLLM's own environment, which has no Headgate.
 
-It talks in lines of JSON. Standard input brings a job each, until it ends; for a job the script asks the bench on
-standard output what the provider does, at a simulated time: which request begins, whether it is let in, what it
-answers. So the provider is the bench's own. Nothing of LiteLLM is replaced but the clock, threads (calls run where
-they are made) and the transport under its HTTP client.
+It communicates in lines of JSON. Each line of standard input is a job; for a job the script asks the benchmark on
+standard output what the provider does at a simulated time: which request begins, whether it is admitted, what the
+answer is. So the provider is the benchmark's own. Only these parts of LiteLLM are replaced: the clock, threads (calls
+run in the caller) and the transport below its HTTP client.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ from datetime import UTC, datetime
 from typing import Any, Final, TextIO
 
 _EPOCH: Final = 1_700_000_040.0
-"""The clock of the wall at the start of a job: a full minute, as LiteLLM counts by minutes."""
+"""Wall-clock time at the start of a job: a full minute, since LiteLLM counts by minutes."""
 
 _LEAST_JUMP_S: Final = 1e-6
 
 _NUMBER: Final = "x-bench-request"
-"""Header that says which request of the bench it is."""
+"""Header with the benchmark's number of the request."""
 
 Ask = Callable[..., dict[str, Any]]
-"""Asks the bench; what it answers."""
+"""Asks the benchmark a question and returns its answer."""
 
 
 class _JumpingSelector(selectors.DefaultSelector):
-    """Jumps over the time that a loop would sleep."""
+    """Skips the time for which a loop would sleep."""
 
     now = 0.0
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        """Return what is ready now; else let the time pass."""
+        """Return what is ready now, or else advance the time."""
         ready: list[tuple[selectors.SelectorKey, int]] = super().select(0)
         if not ready and timeout is None:
-            raise RuntimeError("everything waits, and nothing is due")
+            raise RuntimeError("deadlock: all tasks wait, and no timer is set")
         if not ready and timeout:
             self.now += max(timeout, _LEAST_JUMP_S)
         return ready
@@ -66,18 +66,18 @@ class _SimulatedLoop(asyncio.SelectorEventLoop):
         done = self.create_future()
         try:
             done.set_result(func(*args))
-        except Exception as error:  # noqa: BLE001 - goes to who awaits it
+        except Exception as error:  # noqa: BLE001 - raised in the caller that awaits it
             done.set_exception(error)
         return done
 
 
 async def _called_at_once(func: Callable[..., Any], *args: Any, abandon_on_cancel: bool = False, **_: Any) -> Any:  # noqa: ARG001
-    """Stand for `anyio.to_thread.run_sync`: a loop that jumps would not wait for a thread."""
+    """Replace `anyio.to_thread.run_sync`: the simulated loop would not wait for a thread."""
     return func(*args)
 
 
 def _set_clocks(loop: _SimulatedLoop) -> None:
-    """Have LiteLLM read the simulated clock wherever it counts a minute or a time to live."""
+    """Make LiteLLM read the simulated clock wherever it counts minutes or a time to live."""
 
     def now() -> datetime:
         return datetime.fromtimestamp(_EPOCH + loop.time(), UTC)
@@ -89,7 +89,7 @@ def _set_clocks(loop: _SimulatedLoop) -> None:
 
 
 def _transport(httpx: Any, ask: Ask) -> Any:
-    """Return what stands for the provider below LiteLLM's client."""
+    """Return the transport that simulates the provider below LiteLLM's client."""
 
     class Transport(httpx.AsyncBaseTransport):  # type: ignore[misc]
         async def handle_async_request(self, request: Any) -> Any:
@@ -121,7 +121,7 @@ def _completion(number: int, told: dict[str, Any]) -> dict[str, Any]:
 
 
 async def _calls(router: Any, group: str, job: dict[str, Any], ask: Ask, jitter: random.Random) -> None:
-    """Keep one request of a group with the router: a new one when it is answered, the same one again when it failed."""
+    """Keep one request of a group at the router: a new one after an answer, the same one after a failure."""
     failed = importlib.import_module("openai").APIError
     while True:
         begun = ask("begin", group)
@@ -132,7 +132,7 @@ async def _calls(router: Any, group: str, job: dict[str, Any], ask: Ask, jitter:
             try:
                 await router.acompletion(model="model", messages=messages, extra_headers=headers)
                 break
-            except (failed, ValueError):  # the router has given up: of its own, or after refusals of the provider
+            except (failed, ValueError):  # the router has given up, by itself or after refusals of the provider
                 ask("failed", begun["number"])
                 pause_s = min(job["longest_pause_s"], job["first_pause_s"] * 2 ** min(failures, 10))
                 failures += 1
@@ -160,12 +160,12 @@ async def _drive(job: dict[str, Any], ask: Ask) -> None:
 
 
 def _play_and_leave(job: dict[str, Any], lines: TextIO, out: TextIO) -> None:
-    """Run one job, and end this process without waiting for what LiteLLM has still going on."""
+    """Run one job, and exit this process without waiting for LiteLLM's background work."""
     status = 1
     try:
         _play(job, lines, out)
         status = 0
-    except Exception:  # noqa: BLE001 - the bench reads it
+    except Exception:  # noqa: BLE001 - the benchmark reads the traceback
         traceback.print_exc()
     finally:
         sys.stderr.flush()
@@ -187,18 +187,18 @@ def _play(job: dict[str, Any], lines: TextIO, out: TextIO) -> None:
 
 
 def main() -> None:
-    """Play the jobs, each in a copy of this process, so that none finds what LiteLLM kept of another."""
+    """Play the jobs, each in a fork of this process, so that LiteLLM keeps no state between jobs."""
     lines, out = os.fdopen(os.dup(0), "r", encoding="utf-8"), os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # what LiteLLM prints is none of our lines
-    # Prices from its files, not the network; nothing here is secret, and looking for secrets takes most of the time.
+    os.dup2(2, 1)  # keep LiteLLM's own output out of our lines
+    # Read prices from files, not the network; skip redaction: nothing here is secret, and it takes most of the time.
     os.environ |= {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "LITELLM_DISABLE_REDACT_SECRETS": "true"}
     litellm: Any = importlib.import_module("litellm")
     litellm.suppress_debug_info = True
-    with suppress(ImportError):  # what it is needed for is not installed
-        importlib.import_module("litellm.litellm_core_utils.custom_logger_registry")  # else each copy imports it
+    with suppress(ImportError):  # its dependencies are not installed
+        importlib.import_module("litellm.litellm_core_utils.custom_logger_registry")  # else every fork imports it
     importlib.import_module("anyio.to_thread").run_sync = _called_at_once  # type: ignore[attr-defined]
     gc.freeze()
-    gc.set_threshold(50_000, 20, 20)  # LiteLLM's million of objects is looked through for nothing
+    gc.set_threshold(50_000, 20, 20)  # scanning LiteLLM's million objects is useless
     version = importlib.import_module("importlib.metadata").version("litellm")
     print(json.dumps(["version", version, 0.0]), file=out, flush=True)
     while line := lines.readline():

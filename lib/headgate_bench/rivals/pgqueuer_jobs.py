@@ -1,6 +1,6 @@
-"""pgqueuer on the same PostgreSQL, where it is installed; it is no dependency of Headgate.
+"""pgqueuer on the same PostgreSQL, if it is installed; it is not a dependency of Headgate.
 
-It runs in processes of its own, in its fastest form: asyncpg, batches, ends of jobs buffered and written together.
+It runs in its own processes, in its fastest form: with asyncpg, batches, and buffered writes of finished jobs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ COUNTS: Final = {
     "counted_twice": "SELECT coalesce(sum(n - 1), 0) FROM (SELECT count(*) AS n FROM pgqueuer_log"
     " WHERE status = 'successful' GROUP BY job_id) AS ends",
 }
-"""What became of the jobs, in SQL."""
+"""SQL queries that count the outcomes of jobs."""
 
 
 async def _installed(connection: Any, jobs: int) -> None:
@@ -38,7 +38,7 @@ async def _installed(connection: Any, jobs: int) -> None:
 
 
 async def burn(url: str, jobs: int) -> None:
-    """Submit jobs, drain them, and print the seconds that the draining took."""
+    """Submit jobs, drain them, and print the duration of the drain in seconds."""
     asyncpg = import_module("asyncpg")  # only where it is installed
     from pgqueuer import PgQueuer  # noqa: PLC0415
     from pgqueuer.types import QueueExecutionMode  # noqa: PLC0415
@@ -57,7 +57,7 @@ async def burn(url: str, jobs: int) -> None:
 
 
 async def submit(url: str, jobs: int) -> None:
-    """Submit jobs that leave a trace when they run."""
+    """Submit jobs that record each of their runs."""
     asyncpg = import_module("asyncpg")  # only where it is installed
 
     connection = await asyncpg.connect(url)
@@ -67,7 +67,7 @@ async def submit(url: str, jobs: int) -> None:
 
 
 async def work(url: str, job_s: float, lease_s: float) -> None:
-    """Work until killed; jobs that were silent for `lease_s` are tried again."""
+    """Work until killed; jobs without a heartbeat for `lease_s` are retried."""
     asyncpg = import_module("asyncpg")  # only where it is installed
     from pgqueuer import PgQueuer  # noqa: PLC0415
 

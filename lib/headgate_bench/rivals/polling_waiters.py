@@ -1,4 +1,4 @@
-"""Admission whose waiters look at the clock every 50 ms, as DataDesigner's engine does."""
+"""Admission whose waiters poll every 50 ms, like those of DataDesigner's engine."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class _Waiter:
 
 
 class PollingAdmission:
-    """A limit on what is in flight; whoever waits is woken when served, and every 50 ms besides, to see to deadlines.
+    """A limit on requests in flight; waiters are woken when served, and every 50 ms to check deadlines.
 
-    Kinder than the engine that it stands for: first come first served, without groups, laws, leases or snapshots.
+    Cheaper than the engine that it represents: first come, first served, without groups, laws, leases or snapshots.
     """
 
     def __init__(self, limit: int) -> None:
@@ -27,7 +27,7 @@ class PollingAdmission:
         self._waiters: deque[_Waiter] = deque()
 
     async def acquire(self, number: int) -> None:
-        """Return when a slot is held."""
+        """Wait for a slot."""
         del number
         if self._free and not self._waiters:
             self._free -= 1
@@ -42,7 +42,7 @@ class PollingAdmission:
                 continue
 
     def release(self, held: None) -> None:
-        """Give a slot to whoever waited longest."""
+        """Give the slot to the waiter that has waited longest."""
         del held
         if not self._waiters:
             self._free += 1

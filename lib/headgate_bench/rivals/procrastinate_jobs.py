@@ -1,7 +1,7 @@
-"""procrastinate on the same PostgreSQL, where it is installed; it is no dependency of Headgate.
+"""procrastinate on the same PostgreSQL, if it is installed; it is not a dependency of Headgate.
 
-It runs in processes of its own, in its fastest form: concurrent asynchronous jobs, no listening while it drains. Jobs
-of dead workers are retried as its documentation says, by asking for stalled jobs now and then.
+It runs in its own processes, in its fastest form: concurrent asynchronous jobs, no listening while it drains. Jobs of
+dead workers are retried as its documentation says, by querying stalled jobs from time to time.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ COUNTS: Final = {
     "counted_twice": "SELECT coalesce(sum(n - 1), 0) FROM (SELECT count(*) AS n FROM procrastinate_events"
     " WHERE type = 'succeeded' GROUP BY job_id) AS ends",
 }
-"""What became of the jobs, in SQL."""
+"""SQL queries that count the outcomes of jobs."""
 
 
 def _app(url: str) -> tuple[Any, Any]:
@@ -44,7 +44,7 @@ async def _installed(app: Any, task: Any, jobs: int) -> None:
 
 
 async def burn(url: str, jobs: int) -> None:
-    """Submit jobs, drain them, and print the seconds that the draining took."""
+    """Submit jobs, drain them, and print the duration of the drain in seconds."""
     app, _ = _app(url)
 
     async def nothing(number: int) -> None:
@@ -61,7 +61,7 @@ async def burn(url: str, jobs: int) -> None:
 
 
 async def submit(url: str, jobs: int) -> None:
-    """Submit jobs that leave a trace when they run."""
+    """Submit jobs that record each of their runs."""
     app, _ = _app(url)
 
     async def nothing(number: int) -> None:
@@ -74,7 +74,7 @@ async def submit(url: str, jobs: int) -> None:
 
 
 async def work(url: str, job_s: float, lease_s: float) -> None:
-    """Work until killed; jobs of workers that were silent for `lease_s` are tried again."""
+    """Work until killed; jobs of workers without a heartbeat for `lease_s` are retried."""
     app, pools = _app(url)
     from procrastinate import exceptions  # noqa: PLC0415 - as above
 

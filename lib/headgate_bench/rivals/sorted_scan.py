@@ -11,8 +11,8 @@ from headgate.core import Task
 class SortedScanQueue:
     """Start-time fair queueing over groups by sorting: O(groups log groups) per selection.
 
-    The same rule as ours (smallest tag first, FIFO inside a group, two phases), written plainly. Kinder to the approach
-    than the engine that it stands for, which copies a view of the whole queue per selection as well, and takes leases.
+    The same rule as ours (smallest tag first, FIFO within a group, two phases), implemented plainly. Cheaper than the
+    engine that it represents, which also copies a view of the whole queue per selection, and takes leases.
     """
 
     def __init__(self, is_open: Callable[[str], bool]) -> None:
@@ -41,7 +41,7 @@ class SortedScanQueue:
         return None
 
     def commit(self, task: Task) -> None:
-        """Take the selected task out and advance its group."""
+        """Remove the selected task and advance its group."""
         group = self._groups[task.group]
         group.popleft()
         self._queued.remove(task.task_id)

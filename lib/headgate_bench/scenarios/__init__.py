@@ -1,3 +1,3 @@
-"""The scenarios, one module each; a module's name is its scenario's, and its `SCENARIO` is found by the registry."""
+"""The scenarios, one module each: the module's name is the scenario's, and the registry finds its `SCENARIO`."""
 
 __all__: list[str] = []

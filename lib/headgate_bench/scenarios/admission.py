@@ -1,4 +1,4 @@
-"""P4: request leases with 10 000 waiters: hand-over, idleness, throughput, beside a semaphore and a 50 ms poll."""
+"""P4: request leases with 10 000 waiters: hand-over, idle cost, throughput, next to a semaphore and a 50 ms poll."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from headgate_bench.rivals.polling_waiters import PollingAdmission
 _ACCOUNT: Final = ProviderModel("https://bench", "model")
 _KEY: Final = RequestKey(_ACCOUNT)
 _ANSWERED: Final = RequestOutcome(OutcomeKind.SUCCESS, latency_s=1.0)
-"""All answers take the same time: what is measured is admission, not what a law makes of latencies."""
+"""All answers take the same time: the scenario measures admission, not how a law reacts to latencies."""
 
 
 class Contender(Protocol):
     """Admission under measurement."""
 
     def acquire(self, number: int) -> Awaitable[Any]:
-        """Return when request `number` is admitted, with what `release` wants to have."""
+        """Wait until request `number` is admitted; return the argument for `release`."""
         ...
 
     def release(self, held: Any) -> None:
@@ -46,7 +46,7 @@ class Contender(Protocol):
 
 
 class Headgate:
-    """Request admission with its default law (begun at the limit), its groups, its leases and its lock."""
+    """Request admission with its default law (starting at the limit), groups, leases and lock."""
 
     def __init__(self, limit: int, groups: int) -> None:
         controller = AdmissionController(lambda cap: AdaptiveLaw(cap, AdaptiveSettings(initial_limit=limit)))
@@ -59,12 +59,12 @@ class Headgate:
         return self._gate.acquire(RequestItem(_KEY, self._names[number % len(self._names)]))
 
     def release(self, held: RequestLease) -> None:
-        """Give the lease back with a success."""
+        """Release the lease with a success."""
         self._gate.release(held, _ANSWERED)
 
 
 class Semaphore:
-    """`asyncio.Semaphore`: no groups, no weights, no limits that move, no leases."""
+    """`asyncio.Semaphore`: no groups, no weights, no changing limits, no leases."""
 
     def __init__(self, limit: int) -> None:
         self._semaphore = asyncio.Semaphore(limit)
@@ -81,7 +81,7 @@ class Semaphore:
 
 
 async def alone_per_s(contender: Contender, requests: int) -> float:
-    """Return how many requests one after the other, with nobody else about, take a second of CPU time."""
+    """Return sequential requests per second of CPU time, without contention."""
     began = time.process_time()
     for number in range(requests):
         contender.release(await contender.acquire(number))
@@ -89,7 +89,7 @@ async def alone_per_s(contender: Contender, requests: int) -> float:
 
 
 async def contended_per_s(contender: Contender, *, limit: int, waiters: int, wanted: int, most_s: float) -> float:
-    """Return how many slots change hands in a second of CPU time while `waiters` wait at any moment."""
+    """Return hand-overs of slots per second of CPU time while `waiters` requests wait at any moment."""
     handed, deadline = 0, 0.0
     over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -112,7 +112,7 @@ async def contended_per_s(contender: Contender, *, limit: int, waiters: int, wan
 
 
 async def handover_s(contender: Contender, *, limit: int, waiters: int, wanted: int, most_s: float) -> list[float]:
-    """Return how long each hand-over took: from the call of `release` until the waiter runs with its slot."""
+    """Return the duration of each hand-over: from the call of `release` until the waiter runs with its slot."""
     loop = asyncio.get_running_loop()
     held: deque[Any] = deque([await contender.acquire(number) for number in range(limit)])
     took: list[float] = []
@@ -137,7 +137,7 @@ async def handover_s(contender: Contender, *, limit: int, waiters: int, wanted: 
 
 
 async def idle_share(contender: Contender, *, limit: int, waiters: int, seconds: float) -> float:
-    """Return the share of one core that is used while everybody waits and nothing moves."""
+    """Return the share of one core that is used while all requests wait and nothing changes."""
 
     async def wait(number: int) -> None:
         await contender.acquire(number)
@@ -152,9 +152,9 @@ async def idle_share(contender: Contender, *, limit: int, waiters: int, seconds:
 
 @asynccontextmanager
 async def _waiting(work: Callable[[int], Awaitable[None]], count: int) -> AsyncIterator[None]:
-    """Have `count` waiters wait for the block, and cancelled after it."""
+    """Keep `count` waiters waiting during the block, and cancel them after it."""
     tasks = [asyncio.ensure_future(work(number)) for number in range(count)]
-    # One turn lets each of them begin, another one lets their timers be set.
+    # One turn of the loop starts each of them, another one sets their timers.
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     try:
@@ -171,7 +171,7 @@ def _complete(future: asyncio.Future[None]) -> None:
 
 
 def _ignore(event: Event) -> None:
-    """Take an event; no sink is measured here."""
+    """Ignore an event: sinks are not measured here."""
 
 
 _CONTENDERS: Final[dict[str, Callable[[int, int], Contender]]] = {
@@ -187,22 +187,22 @@ class AdmissionParameters:
     """Parameters of the scenario."""
 
     waiters: int = 10_000  # requests that wait at any moment
-    slots: int = 64  # requests that may be in flight
-    groups: int = 64  # between which the waiters are divided
-    handovers: int = 5_000  # whose time is taken, one after the other
-    contended: int = 40_000  # slots that change hands for the throughput under contention
-    alone: int = 50_000  # requests one after the other for the throughput without
-    idle_s: float = 0.5  # how long nothing moves
-    most_s: float = 3.0  # time that one measurement may take; a contender that needs longer is measured for so long
-    iterations: int = 3  # of everything
-    bar_handover_ms: float = 1.0  # 99th percentile of a hand-over at most
-    bar_idle: float = 0.005  # share of a core at most while nothing moves
-    bar_contended: float = 30_000.0  # slots that change hands per second of CPU time at least
-    bar_alone: float = 100_000.0  # requests per second of CPU time at least, without contention
+    slots: int = 64  # maximum number of requests in flight
+    groups: int = 64  # groups over which the waiters are divided
+    handovers: int = 5_000  # number of timed hand-overs, one after another
+    contended: int = 40_000  # hand-overs to measure the throughput under contention
+    alone: int = 50_000  # sequential requests to measure the throughput without contention
+    idle_s: float = 0.5  # length of the idle measurement
+    most_s: float = 3.0  # time limit of one measurement; slower contenders are cut off there
+    iterations: int = 3  # repetitions of all measurements
+    bar_handover_ms: float = 1.0  # maximum 99th percentile of a hand-over
+    bar_idle: float = 0.005  # maximum share of a core while nothing changes
+    bar_contended: float = 30_000.0  # minimum hand-overs per second of CPU time
+    bar_alone: float = 100_000.0  # minimum requests per second of CPU time without contention
 
 
 def measure(parameters: AdmissionParameters, bench: Bench) -> Outcome:
-    """Return what a request costs and how long a hand-over takes, ours and the rivals' in turns."""
+    """Return the cost of a request and the duration of a hand-over; Headgate and its rivals take turns."""
     samples = list(_measured(parameters, bench))
     return Outcome(_bars(samples, parameters), samples, _ratios(samples), _charts(samples, parameters))
 
@@ -217,7 +217,7 @@ def _measured(parameters: AdmissionParameters, bench: Bench) -> Iterator[dict[st
 
 
 def _of_one(make: Callable[[int, int], Contender], p: AdmissionParameters) -> dict[str, Any]:
-    """Return the four figures of one contender, each with a contender and an event loop of its own."""
+    """Return the four figures of one contender, each from a new contender on a new event loop."""
 
     def run(measurement: Callable[[Contender], Coroutine[Any, Any, Any]]) -> Any:
         async def main() -> Any:

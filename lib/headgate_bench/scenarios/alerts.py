@@ -1,4 +1,4 @@
-"""P17: how often a steady model is said to score worse, and how soon a model that does is."""
+"""P17: how often a steady model raises a false alarm, and how soon a real drop in score is found."""
 
 from __future__ import annotations
 
@@ -13,34 +13,34 @@ from headgate_bench.score_changes import KINDS, Kind, ManyScoreChanges, Scores
 
 _POINTS: Final = 0.1
 _CHOSEN_ON: Final = 1_000
-"""Histories whose seed is below were those that the test's constants were chosen on."""
+"""The test's constants were chosen on histories with seeds below this."""
 
 
 @dataclass(frozen=True, slots=True)
 class AlertParameters:
     """Parameters of the scenario."""
 
-    models: int = 300  # of each kind that are steady
-    years: float = 0.5  # that each of them is sampled, from its first sample
+    models: int = 300  # steady models of each kind
+    years: float = 0.5  # time for which each of them is sampled
     dropping: int = 200  # models of each kind that lose 10 points
-    samples_per_day: int = 100  # of each model
-    history_days: int = 30  # before the drop
-    search_days: int = 14  # after it; what is not found by then counts as 30 days
-    bar_false: float = 0.05  # false alarms per year of a steady model, at most
-    bar_found: float = 0.5  # share of the drops that are found within a day, at least
+    samples_per_day: int = 100  # samples of each model
+    history_days: int = 30  # days before the drop
+    search_days: int = 14  # days after it; a drop not found by then counts as 30 days
+    bar_false: float = 0.05  # maximum false alarms per year of a steady model
+    bar_found: float = 0.5  # minimum share of drops found within a day
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What came of the models of one kind."""
+    """The result for the models of one kind."""
 
     kind: str
-    spread: float  # of a score around what was expected
+    spread: float  # spread of a score around its expectation
     false_alarms: int
     model_years: float
-    median_days: float  # until a drop is found
-    within_day: float  # share of drops
-    within_week: float  # likewise
+    median_days: float  # median time until a drop is found
+    within_day: float  # share of drops found within a day
+    within_week: float  # share of drops found within a week
     drops: int
 
 
@@ -105,7 +105,7 @@ def _measured(kind: Kind, parameters: AlertParameters, seed: int) -> Found:
 
 
 def _delays(kind: Kind, parameters: AlertParameters, seed: int) -> np.ndarray:
-    """Return the days from each model's drop to the alarm, 30 where it was not found."""
+    """Return the days from each model's drop to the alarm; 30 if the drop was not found."""
     per_day, began = parameters.samples_per_day, parameters.history_days * parameters.samples_per_day
     models = parameters.dropping
     dropping, changes = Scores(kind, models, seed), ManyScoreChanges(models, kind.tasks, 1 / per_day)

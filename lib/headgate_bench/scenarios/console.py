@@ -42,21 +42,21 @@ class ConsoleParameters:
     samples: int = 100_000  # in the store
     models: int = 1_000  # in the store
     environments: int = 64  # in the store
-    days: int = 10  # that they are spread over, a part for each environment and day
-    run_models: int = 16  # of the run that is watched
-    run_environments: int = 8  # of it
-    per_s: float = 150.0  # samples that it takes
-    pairs: int = 5  # of windows, watched and not, in turns
-    window_s: float = 4.0  # each: a multiple of the 2 s between two looks of the console
-    viewers: int = 50  # at once
-    viewers_s: float = 4.0  # for which they look
-    asked_times: int = 20  # as often as by a console: the noise of its cost is divided by as much
-    bar_first_s: float = 1.0  # first screen, each other one, and 95 % of what viewers get
-    bar_watched: float = 1.02  # CPU of a watched run, by that of one that nobody watches
+    days: int = 10  # days over which the samples are spread, with a part for each environment and day
+    run_models: int = 16  # models of the watched run
+    run_environments: int = 8  # environments of the watched run
+    per_s: float = 150.0  # samples per second of the watched run
+    pairs: int = 5  # pairs of windows, watched and unwatched, in turns
+    window_s: float = 4.0  # length of a window: a multiple of the console's polling interval of 2 s
+    viewers: int = 50  # concurrent viewers
+    viewers_s: float = 4.0  # how long they view
+    asked_times: int = 20  # polls per poll of one console; the measured cost, and its noise, is divided by this
+    bar_first_s: float = 1.0  # bar of the first screen, of each other one, and of 95 % of viewers' answers
+    bar_watched: float = 1.02  # maximum CPU time of a watched run relative to an unwatched one
 
 
 async def measure(parameters: ConsoleParameters, bench: Bench) -> Outcome:
-    """Return how soon screens show, what a run spends on being watched, and what fifty viewers get."""
+    """Return how soon screens show, what being watched costs a run, and how fast fifty viewers are served."""
     folder = bench.folder / "large"
     folder.mkdir()
     store = open_store(StoreLocation(str(folder)))
@@ -83,7 +83,7 @@ async def _get(client: httpx.AsyncClient, path: str) -> tuple[float, str]:
 
 
 async def _screens(parameters: ConsoleParameters, address: str) -> Outcome:
-    """Return how soon each screen shows: the first of a console that has read nothing yet, then each by itself."""
+    """Return how soon each screen shows: the first one of a console that has read nothing yet, then each one alone."""
     async with httpx.AsyncClient(base_url=address, timeout=120.0) as client:
         begun = time.perf_counter()
         first_s, text = await _get(client, "/samples")
@@ -116,7 +116,7 @@ async def _screens(parameters: ConsoleParameters, address: str) -> Outcome:
 
 
 async def _viewers(parameters: ConsoleParameters, address: str, process: int) -> Outcome:
-    """Return whether all viewers are answered, and what they cost the console beside a single one."""
+    """Return whether all viewers are answered, and their cost to the console compared with one viewer's."""
     spent, answers = [], []
     for viewers in (1, parameters.viewers):
         before, begun = cpu_s(process), time.perf_counter()
@@ -141,7 +141,7 @@ async def _viewers(parameters: ConsoleParameters, address: str, process: int) ->
 
 
 async def _look(address: str, number: int, lasts_s: float) -> list[tuple[int, float]]:
-    """Look at one screen after the other, one each second, told of changes; return status and time of each."""
+    """View one screen per second, subscribed to changes; return the status and time of each answer."""
     found = []
     paths = [path for name, path in _SCREENS.items() if "text" not in name]
     async with httpx.AsyncClient(base_url=address, timeout=60.0) as client, client.stream("GET", "/live") as stream:
@@ -157,7 +157,7 @@ async def _look(address: str, number: int, lasts_s: float) -> list[tuple[int, fl
 
 
 async def _watched(parameters: ConsoleParameters, bench: Bench) -> Outcome:
-    """Return what a run spends while the console shows it, by what it spends while nobody looks."""
+    """Return the CPU time of a run while a console polls it, relative to that of the unwatched run."""
     plan = SimulationPlan(cap=64, mean_s=0.05, cv=0.5, retry_after_s=1.0, seed=bench.seed, reply="right")
     sizes = [str(value) for value in (parameters.run_models, parameters.run_environments, parameters.per_s)]
     folder = bench.folder / "run"
@@ -171,7 +171,7 @@ async def _watched(parameters: ConsoleParameters, bench: Bench) -> Outcome:
         MonitorClient(Settings(), run) as monitor,
     ):
         source = RunSource(monitor)
-        # The first answers of an API import and compile what the later ones use.
+        # The first answers of the API pay for imports and compilation.
         await _window(parameters, source, process, is_watched=True)
         for pair in range(parameters.pairs):
             spent = {}
@@ -192,7 +192,7 @@ async def _watched(parameters: ConsoleParameters, bench: Bench) -> Outcome:
 
 
 async def _window(parameters: ConsoleParameters, source: RunSource, process: int, *, is_watched: bool) -> float:
-    """Return the CPU seconds that the run spends on a sample within a window, asked by many consoles or by none."""
+    """Return the run's CPU seconds per sample within a window, polled as if by many consoles or not at all."""
     await source.poll(now=True)
     taken, before = int(source.said["samples"]), cpu_s(process)
     async with asyncio.TaskGroup() as group:
@@ -210,7 +210,7 @@ async def _ask(source: RunSource, times: int) -> None:
     while True:
         await source.poll(now=True)
         assert source.is_up, source.problem
-        next_at += source.wait_s / times  # by the clock: an answer that takes long makes no question rarer
+        next_at += source.wait_s / times  # by the clock, so that slow answers do not reduce the rate of polls
         await asyncio.sleep(next_at - time.monotonic())
 
 

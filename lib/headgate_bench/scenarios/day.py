@@ -37,7 +37,7 @@ SEED_RATES: Final[Mapping[str, float]] = {
     "agentgym:alfworld": 80.0,
     "agentgym:sciworld": 80.0,
 }
-"""Samples per model and day in Affine's eight environments."""
+"""Samples per model per day in Affine's eight environments."""
 
 _WORKERS: Final = 512
 
@@ -46,12 +46,12 @@ _WORKERS: Final = 512
 class DayParameters:
     """Parameters of the scenario."""
 
-    models: int = 20  # of the roster
-    restart_at_s: float = 40_000.0  # when the campaign of the interrupted day is stopped and started again
+    models: int = 20  # models of the roster
+    restart_at_s: float = 40_000.0  # time at which the interrupted day's campaign is stopped and restarted
     compared_s: float = 10_800.0  # length of the two runs with the same seed that are compared sample by sample
     service_s: float = 20.0  # mean service time of the models (log-normal, cv 0.5)
     boost_below: int = 200  # samples per model and day below which its rates are tripled
-    bar_off: int = 1  # samples that a model may be off its daily rate in one environment
+    bar_off: int = 1  # maximum deviation from a daily rate, in samples of a model in one environment
 
 
 class _Day:
@@ -106,7 +106,7 @@ class _Day:
 
 
 def measure(parameters: DayParameters, bench: Bench) -> Outcome:
-    """Return how far a day's counts are off, with and without a restart, and what the boost did."""
+    """Return how far a day's counts are off, with and without a restart, and the effect of the boost."""
     bench.progress(0.0, "a day without interruption")
     whole = _Day(parameters, bench.folder / "whole", bench.seed)
     whole.run()
@@ -188,7 +188,7 @@ def _summary(name: str, day: _Day) -> dict[str, Any]:
 
 
 def _off(counts: Counter[tuple[str, str]]) -> dict[str, int]:
-    """Return the largest distance from the daily rate by environment."""
+    """Return the largest deviation from the daily rate, by environment."""
     models = {model for model, _ in counts}
     return {
         environment: max(abs(counts[model, environment] - round(rate)) for model in models)
@@ -197,7 +197,7 @@ def _off(counts: Counter[tuple[str, str]]) -> dict[str, int]:
 
 
 def _beginnings(samples: Sequence[Sample], new_s: float) -> tuple[float, int, int]:
-    """Return when the last pair begins, and the most samples that begin in a second: at all, and after `new_s`."""
+    """Return when the last pair begins, and the maximum of samples begun per second: at any time, and after `new_s`."""
     first: dict[tuple[str, str], float] = {}
     seconds = Counter[int]()
     for sample in samples:
@@ -220,7 +220,7 @@ def _boost_off(day: _Day, parameters: DayParameters) -> float:
 
 
 def _boost_ends(day: _Day, parameters: DayParameters) -> float:
-    """Return how many samples off the threshold any boost ended; all of them when a boost never did."""
+    """Return the largest distance from the threshold at which a boost ended, in samples; all of it if one never did."""
     if len(day.boosts) != parameters.models:
         return float(parameters.boost_below)
     return float(max(abs(boost.samples_24h - parameters.boost_below) for boost in day.boosts))

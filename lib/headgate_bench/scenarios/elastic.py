@@ -1,4 +1,4 @@
-"""P8: elastic pools on the ramp and on public traces: cost, waiting and scaling beside the rules of others."""
+"""P8: elastic pools on the ramp and on public traces: cost, waiting and scaling, next to the rules of other systems."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from headgate_replay.elastic import CONTENDERS, OURS, SHAPES, replay_page
 
 
 def measure(parameters: ElasticParameters, bench: Bench) -> Outcome:
-    """Return what the policies make of the ramp, of the traces that were given, and of short loads."""
+    """Return how the policies perform on the ramp, on the given traces, and on short loads."""
     tell = _counted(parameters, bench)
     played = [*traces(parameters, bench, tell), *ramps(parameters, bench, tell)]
     short = probes(parameters, tell)
@@ -67,7 +67,7 @@ _HELD: Final = (
     ("operations", "workers started, drained or turned back", "operations", "operations"),
     ("worth", "active periods of three starts or longer", "worth_share", "of all"),
 )
-"""Name in ids of bars, what it is, the figure of a replay, and its unit."""
+"""Name in the ids of bars, description, attribute of a replay, and unit."""
 
 
 def _lost(played: Iterable[Played]) -> Bar:
@@ -131,7 +131,7 @@ def _notes(parameters: ElasticParameters, played: Iterable[Played]) -> list[str]
 
 
 def _counted(parameters: ElasticParameters, bench: Bench) -> Callable[[str], None]:
-    """Return what is told of progress, counting how much there is to come."""
+    """Return a function that reports progress as a share of the expected number of steps."""
     each = len(parameters.rivals) + 1 + 6 * len(parameters.frontiers)
     total = 2 * (each * (1 + len(bench.traces)) + parameters.seeds - 1) + 1 + replays(parameters)
     done = 0

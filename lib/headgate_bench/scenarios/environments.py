@@ -1,4 +1,4 @@
-"""Environments: cost of making and judging a task, and what the baselines score."""
+"""Environments: the cost of making and scoring a task, and the scores of the baselines."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from headgate_bench.definition import Bench, Chart, Outcome, Scenario
 from headgate_bench.echo_environment import ROUNDS, Echo
 
 _REPLY: Final = "word " * 60
-"""As long as a short answer of a model."""
+"""A reply as long as a model's short answer."""
 
 _APART: Final = EntryPoint("bench:echo", "headgate_bench.echo_environment:echo_apart", GROUP)
 
@@ -38,15 +38,15 @@ class TurnCosts:
     """Processor time of this process per turn, in milliseconds."""
 
     direct: float  # the environment alone
-    in_process: float  # with the episode loop around it
-    apart: float  # likewise, with the environment in a process of its own, whose time is not counted
+    in_process: float  # with the episode loop
+    apart: float  # with the episode loop and the environment in another process, whose time is not counted
 
 
 async def turn_costs(turns: int) -> TurnCosts:
-    """Return the costs over so many turns each, rounded up to whole episodes."""
+    """Return the costs over `turns` turns each, rounded up to whole episodes."""
     episodes = -(-turns // ROUNDS)
     here, apart = Echo(runs_apart=False), Registry(lambda: [_APART]).environment("bench:echo")
-    await _conversed(apart, 1)  # the start of its process is no turn
+    await _conversed(apart, 1)  # the start of its process must not count
     return TurnCosts(
         await _cpu_ms(_called(here, episodes), episodes),
         await _cpu_ms(_conversed(here, episodes), episodes),
@@ -85,16 +85,16 @@ class EnvironmentParameters:
 
     names: tuple[str, ...] = ()  # environments to measure; empty for all that can be loaded
     episodes: int = 8  # per environment and baseline
-    budget_s: float = 40.0  # after which no further environment is begun
-    turns: int = 2_000  # of the echo, for what the harness costs; in process, apart, and directly
-    bar_turn_ms: float = 2.0  # processor time that the harness adds to a turn at most
-    bar_solver: float = 0.0  # the solver's success rate less the rate that its environment states, at least
-    # Distance of the random baseline's score from the stated chance level at most, in standard errors.
+    budget_s: float = 40.0  # time after which no further environment is begun
+    turns: int = 2_000  # turns of the echo to measure the harness: directly, in process, and apart
+    bar_turn_ms: float = 2.0  # maximum processor time that the harness adds to a turn
+    bar_solver: float = 0.0  # minimum of the solver's success rate minus the rate that its environment states
+    # Maximum distance of the random baseline's score from the stated chance level, in standard errors.
     bar_sigmas: float = 4.0
 
 
 def measure_environments(parameters: EnvironmentParameters, bench: Bench) -> Outcome:
-    """Return costs and baseline scores of every environment that is installed."""
+    """Return costs and baseline scores of all installed environments."""
     found = [one for one in available() if not parameters.names or one.name in parameters.names]
     names = [one.name for one in found if one.spec is not None]
     if not names:
@@ -185,7 +185,7 @@ def _sigmas_off(one: Measurement) -> float:
     stated = environment(one.name).spec.chance_score
     if stated is None:
         return 0.0
-    # A score in [0, 1] varies at most as a success does; 1/(2n) keeps a stated 0 or 1 from having no variance at all.
+    # A score in [0, 1] has at most the variance of a success; 1/(2n) avoids a variance of 0 for a stated 0 or 1.
     variance = max(stated * (1 - stated), 1 / (2 * one.episodes))
     return abs(_baseline(one, "random").mean_score - stated) / math.sqrt(variance / one.episodes)
 

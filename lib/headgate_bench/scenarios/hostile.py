@@ -1,4 +1,4 @@
-"""P15: attacks by every adversary of the threat model: how many got in, and what others got meanwhile."""
+"""P15: attacks by every adversary of the threat model: how many succeed, and the goodput of others meanwhile."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ KINDS: Final[Mapping[str, Callable[[Ground], Awaitable[Tally]]]] = {
         *(clocks, journals, corruption),
     )
 }
-"""What an adversary has in his hands -> its attacks."""
+"""What an adversary controls -> its attacks."""
 
 
 @dataclass(frozen=True, slots=True)
 class HostileParameters:
     """Parameters of the scenario."""
 
-    kinds: tuple[str, ...] = ()  # of adversaries, of `KINDS`; empty for all
-    tries: int = 10  # attacks of each kind that are drawn at random, besides those that are always tried
-    siege_s: float = 3.0  # how long others are served during an attack, and as long without
-    bar_others: float = 0.9  # goodput of others during an attack, as a share of what it is without, at least
+    kinds: tuple[str, ...] = ()  # adversaries, keys of `KINDS`; empty for all
+    tries: int = 10  # random attacks of each kind, in addition to those that are always tried
+    siege_s: float = 3.0  # how long others are served during an attack, and for comparison without one
+    bar_others: float = 0.9  # minimum goodput of others during an attack, as a share of that without one
 
 
 def measure(parameters: HostileParameters, bench: Bench) -> Outcome:
-    """Return what came of the attacks of each kind."""
+    """Return the outcome of the attacks of each kind."""
     if unknown := [kind for kind in parameters.kinds if kind not in KINDS]:
         raise InvalidInputError(f"there is no kind of attack {unknown[0]!r}", next_step=f"Kinds: {', '.join(KINDS)}.")
     return _outcome(asyncio.run(_tallies(parameters, bench)), parameters)

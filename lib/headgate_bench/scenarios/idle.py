@@ -1,4 +1,4 @@
-"""P11: DataDesigner's idle suite: how scheduling uses its capacity, in virtual time; beside its fixed controls."""
+"""P11: DataDesigner's idle suite: how scheduling uses its capacity, in virtual time, next to fixed controls."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _samples(suite: Suite) -> list[dict[str, Any]]:
 
 
 def _halves(tell: Progress, parameters: IdleParameters) -> tuple[Progress, Progress]:
-    """Return how the simulated and the real part tell their progress."""
+    """Return the progress functions of the simulated and the real part."""
     share = 0.5 if parameters.real_time else 1.0
     return lambda done, what: tell(share * done, what), lambda done, what: tell(share + (1 - share) * done, what)
 
@@ -96,7 +96,7 @@ def _by_the_clock(parameters: IdleParameters, seed: int, tell: Progress) -> list
 
 
 def _clock_ratios(parameters: IdleParameters, suite: Suite, seed: int) -> dict[str, Spread]:
-    """Return by the wall clock what both adaptations make of the wall time; one run says little."""
+    """Return the effect of both adaptations on the real wall time, over several runs."""
     if not parameters.real_time or not {NEITHER, BOTH} <= set(suite.cases):
         return {}
     neither, both = chosen_cases(parameters.mode, (NEITHER, BOTH))
@@ -117,7 +117,7 @@ def _notes(suite: Suite, by_the_clock: list[dict[str, Any]]) -> list[str]:
     if by_the_clock:
         slept_s = by_the_clock[0]["sleep_of_0.3_ms_takes_s"]
         notes.append(
-            f"By the wall clock a sleep of 0.3 ms takes {1e3 * slept_s:.2f} ms here, since the event loop waits in "
+            f"In wall-clock time a sleep of 0.3 ms takes {1e3 * slept_s:.2f} ms here, since the event loop waits in "
             "whole milliseconds: `ideal_of_machine_s` counts each service time as long as a sleep really takes."
         )
     return notes
@@ -130,7 +130,7 @@ def idle_page(
     notes: Sequence[str],
     by_the_clock: Sequence[Mapping[str, Any]] = (),
 ) -> str:
-    """Return the page about a summary: verdict, bars, figures, every case beside what was published, every check."""
+    """Return the page about a summary: verdict, bars, charts, all cases next to the published figures, all checks."""
     drawn = bench_figures([{"scenario": "idle", "charts": [asdict(chart) for chart in charts]}])
     checks = summary["checks"]
     page = templates().get_template("idle.html.j2")

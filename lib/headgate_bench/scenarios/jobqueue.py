@@ -1,9 +1,9 @@
-"""P5: the job queue's rates, pick-up and flat cost, busy policy servers, heartbeats, and what kills cost."""
+"""P5: the job queue's rates, pick-up and flat cost, busy policy servers, heartbeats, and the cost of kills."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import partial
 from typing import Final
@@ -39,13 +39,13 @@ def measure(parameters: JobQueueParameters, bench: Bench) -> Outcome:
         site = Site(parameters, bench.seed, bench.folder, postgres)
         for number, name in enumerate(parameters.chosen):
             begun = time.perf_counter()
-            found.add(_MEASURES[name](site, partial(_tell, bench, number / len(parameters.chosen), name)))
+            found.add(_MEASURES[name](site, partial(_tell, bench, parameters.chosen, number)))
             found.samples.append({"part": name, "took_s": time.perf_counter() - begun})
     return found
 
 
-def _tell(bench: Bench, before: float, name: str, share: float) -> None:
-    bench.progress(before + share / len(_MEASURES), name)
+def _tell(bench: Bench, parts: Sequence[str], number: int, share: float) -> None:
+    bench.progress((number + share) / len(parts), parts[number])
 
 
 SCENARIO = Scenario(

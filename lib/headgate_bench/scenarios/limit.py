@@ -1,4 +1,4 @@
-"""P2: goodput and 429s of limit laws at simulated providers, beside DataDesigner's law and inspect_ai's rule."""
+"""P2: goodput and 429s of limit laws at simulated providers, next to DataDesigner's law and inspect_ai's rule."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ CASES: Final = ("S1", "S2", "S3", "S3b", "S4", "S5")
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What the cases are run with; bar P2 is measured with the defaults."""
+    """Settings of the cases; bar P2 is measured with the defaults."""
 
-    cap: int = 40  # requests at once; a rate cap is this many per service time
+    cap: int = 40  # concurrent requests; a rate cap is this many per service time
     mean_s: float = 2.0  # mean service time
-    cv: float = 0.5  # of the service times
-    seconds: float = 600.0  # simulated
-    max_limit: int = 100  # the static cap that the laws are given
-    bucket: float = 20.0  # tokens that a rate-limited provider keeps
+    cv: float = 0.5  # coefficient of variation of the service times
+    seconds: float = 600.0  # simulated time
+    max_limit: int = 100  # the static cap given to the laws
+    bucket: float = 20.0  # bucket size of a rate-limited provider, in tokens
 
 
 VARIANTS: Final[Mapping[str, Setting]] = {
@@ -55,7 +55,7 @@ VARIANTS: Final[Mapping[str, Setting]] = {
     "max 1000": Setting(max_limit=1_000),
     "bucket 4": Setting(bucket=4.0),
 }
-"""Settings that the constants of the law were not chosen on."""
+"""Settings that were not used to choose the law's constants."""
 
 
 def script(case: str, setting: Setting) -> ProviderScript:
@@ -80,12 +80,12 @@ def script(case: str, setting: Setting) -> ProviderScript:
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """A law and what it does with the slot of a request that waits out its back-off."""
+    """A law, and whether a request in back-off keeps its slot."""
 
-    name: str  # for tables
-    # The law, from its maximum and the provider that only the oracle looks at.
+    name: str  # name in tables
+    # Makes the law from its maximum and the provider; only the oracle uses the provider.
     make: Callable[[int, ProviderScript], LimitLaw]
-    policy: SlotPolicy = "held"  # what its origin does
+    policy: SlotPolicy = "held"  # the policy of the law's origin
 
 
 OURS: Final = Contender("adaptive", lambda most, _: AdaptiveLaw(most))
@@ -119,29 +119,29 @@ class LimitParameters:
     seconds: float = 600.0  # simulated time of a run
     seeds: int = 5  # runs of our law per case
     rival_seeds: int = 2  # runs of each rival per case
-    # Settings besides the bar's that our law is measured with, by name; `all` for all of them.
+    # Further settings with which our law is measured, by name; `all` for all of them.
     variants: tuple[str, ...] = ()
     variant_seeds: int = 3  # runs per case and variant, with other seeds than the bar's
-    # Percent of capacity at least, in S1, S2, S3, S3b, S4 and S5.
+    # Minimum goodput in percent of capacity, in S1, S2, S3, S3b, S4 and S5.
     bar_goodput: tuple[float, ...] = (98.0, 94.0, 98.0, 98.0, 98.0, 95.0)
-    # Percent of attempts answered 429 at most, in S1, S2, S3, S3b and S4.
+    # Maximum percentage of attempts answered 429, in S1, S2, S3, S3b and S4.
     bar_refused: tuple[float, ...] = (1.0, 1.5, 2.5, 2.5, 1.0)
-    bar_p95: float = 1.3  # 95th percentile of latency in S5 at most, relative to the oracle's
-    bar_down: float = 5.0  # service times until a cap cut to a quarter is followed within 10 %
-    bar_up_s: float = 60.0  # seconds until 90 % of a doubled cap are used
+    bar_p95: float = 1.3  # maximum 95th percentile of latency in S5, relative to the oracle's
+    bar_down: float = 5.0  # maximum service times until the limit follows a cap cut to a quarter within 10 %
+    bar_up_s: float = 60.0  # maximum seconds until 90 % of a doubled cap are used
     rated_seconds: float = 1_800.0  # simulated time of a run of S6 to S9
     rated_seeds: int = 2  # runs of every contender in S6 to S9
     router_seconds: float = 120.0  # simulated time of a run of LiteLLM's real router in S6 to S8
     router_seeds: int = 1  # runs of each of its setups
-    bar_rated: float = 95.0  # percent of what the oracle gets at least, in S6 to S9
-    bar_rated_refused: float = 2.0  # percent of attempts answered 429 at most, in S6 to S9
-    bar_unfair: float = 5.0  # percent that a group of S7 is from its share of the scarce tokens at most
-    bar_storm_s: float = 60.0  # seconds from the end of a storm of 429s until 90 % of the capacity are used
+    bar_rated: float = 95.0  # minimum percentage of the oracle's tokens, in S6 to S9
+    bar_rated_refused: float = 2.0  # maximum percentage of attempts answered 429, in S6 to S9
+    bar_unfair: float = 5.0  # maximum percentage by which a group of S7 misses its share of the scarce tokens
+    bar_storm_s: float = 60.0  # maximum seconds from the end of a storm of 429s until 90 % of the capacity are used
 
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """One run: in which table it belongs, and what is run."""
+    """One run, and the table to which it belongs."""
 
     table: str
     case: str
@@ -159,8 +159,8 @@ class _Job:
             "law": self.contender.name,
             "slots": self.policy,
             "seed": self.seed,
-            # Good answers, in percent of what the provider could have given; attempts answered 429, in percent; latency
-            # relative to what it is without a queue.
+            # Good answers in percent of the provider's capacity; percentage of attempts answered 429; latency relative
+            # to that without a queue.
             "goodput": 100 * len(record.answered_at) / provider.capacity(record.seconds),
             "refused": 100 * record.refused_share,
             "p95": record.latency_s(0.95) / provider.latency_quantile_s(Z_95),
@@ -169,7 +169,7 @@ class _Job:
 
 
 def measure(parameters: LimitParameters, bench: Bench) -> Outcome:
-    """Return goodput, refusals and latency of our law and its rivals in every case, and how it follows changes."""
+    """Return goodput, refusals and latency of our law and its rivals in every case, and how they follow changes."""
     jobs = list(_jobs(parameters, bench.seed))
     samples = []
     for number, job in enumerate(jobs):
@@ -254,7 +254,7 @@ def _moments() -> Iterator[float]:
 
 
 def _follows_s(record: LoadRecord, low: float, high: float) -> float:
-    """Return when after the step the limit stays between two values: never above, in the mean not below."""
+    """Return the seconds after the step until the limit stays between two values: never above, on average not below."""
     for later in _moments():
         start = _STEP_AT_S + later
         highest, mean = record.limit_over(start, start + _WINDOW_S)
@@ -264,12 +264,12 @@ def _follows_s(record: LoadRecord, low: float, high: float) -> float:
 
 
 def _reaches_s(record: LoadRecord, limit: int) -> float:
-    """Return when after the step the limit reaches a value."""
+    """Return the seconds after the step until the limit reaches a value."""
     return next((at - _STEP_AT_S for at, new in record.limits if at >= _STEP_AT_S and new >= limit), _LOOK_S)
 
 
 def _recovers_s(record: LoadRecord, since: float, per_s: float) -> float:
-    """Return when after a moment as many answers as wanted begin to come for ten seconds."""
+    """Return the seconds after `since` from which on answers arrive at `per_s` for ten seconds."""
     at = record.answered_at
     for later in _moments():
         start = since + later
@@ -315,10 +315,10 @@ def _rated(parameters: LimitParameters, seed: int) -> Iterator[dict[str, Any]]:
 
 @dataclass(frozen=True, slots=True)
 class _Routers:
-    """What LiteLLM's real router got, or why it was not run."""
+    """The results of LiteLLM's real router, or why it was not run."""
 
     rows: list[dict[str, Any]]
-    absent: dict[str, str]  # by name of what was not run
+    absent: dict[str, str]  # setup that was not run -> reason
     notes: list[str]
 
     def beside(self, case: str, figure: str) -> dict[str, float | str]:
@@ -328,11 +328,11 @@ class _Routers:
 
 
 ROUTED: Final = ("S6", "S7", "S8")
-"""Cases in which a limit is stated or told: there is something that a router can be given."""
+"""Cases in which a limit is stated or reported, so that a router can be configured with it."""
 
 
 def _routers(parameters: LimitParameters, seed: int) -> _Routers:
-    """Return what LiteLLM's router gets in each of its setups, each setup in a process of its own."""
+    """Return the results of LiteLLM's router in each of its setups, each in its own process."""
     python = litellm_router.python_of_litellm()
     if python is None:
         return _Routers([], {"LiteLLM's router": litellm_router.ABSENT}, [])
@@ -368,7 +368,7 @@ def _routed(
 
 
 def _rules_beside_routers(parameters: LimitParameters, seed: int) -> Iterator[dict[str, Any]]:
-    """Yield what the rule written anew gets in the time of the routers, which it is to resemble."""
+    """Yield the results of our copy of the router's rule over the same time, which should resemble the routers'."""
     for name in ROUTED:
         case = rated_case(name, parameters.router_seconds)
         for number in _seeds(seed, parameters.router_seeds):
@@ -459,7 +459,7 @@ def _lost_bar(samples: Sequence[dict[str, Any]], changes: Sequence[dict[str, Any
 
 
 def _tables(samples: Sequence[dict[str, Any]]) -> dict[str, Spread]:
-    """Return the comparison of slot policies, and of our law in the other settings."""
+    """Return the comparison of slot policies, and of our law in other settings."""
     rows: dict[str, Spread] = {}
     for table, case, law, slots in dict.fromkeys((s["table"], s["case"], s["law"], s["slots"]) for s in samples):
         is_compared = law in (OURS.name, DATA_DESIGNER.name)
@@ -496,7 +496,7 @@ def _charts(samples: Sequence[dict[str, Any]], parameters: LimitParameters, seed
 
 
 def _steps(record: LoadRecord, seconds: float) -> list[tuple[float | str, float]]:
-    """Return the limit over time, a point per second."""
+    """Return the limit over time, with a point per second."""
     return [(float(at), record.limit_over(at, at + 1)[1]) for at in range(int(seconds))]
 
 

@@ -1,4 +1,4 @@
-"""Neighbours: how long a model's samples take beside models that misuse what episodes share."""
+"""Neighbours: how long a model's samples take next to models that misuse the resources that episodes share."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ _HOW: Final = ("ordinary_s", "hostile_s", "in_order_s")
 class NeighbourParameters:
     """Parameters of the scenario."""
 
-    kinds: tuple[str, ...]  # of misuse, among `KINDS`; those whose environment is not installed are left out
-    others: int = 9  # models beside the one that is measured
-    at_once: int = 4  # episodes of each of them that are played at once; of the one that is measured there are two
-    samples: int = 40  # of the model that is measured, beside each kind of others
-    settle_s: float = 2.0  # for the others to hold what they can, before the first sample is measured
-    rival_s: float = 5.0  # seconds for those beside hostile ones once more, first come, first served
-    # Its 95th percentile beside models that misuse something by that beside ordinary ones, at most.
+    kinds: tuple[str, ...]  # kinds of misuse, keys of `KINDS`; those whose environment is not installed are left out
+    others: int = 9  # models besides the measured one
+    at_once: int = 4  # concurrent episodes of each of them; the measured model has two
+    samples: int = 40  # samples of the measured model, next to each kind of others
+    settle_s: float = 2.0  # time for the others to occupy what they can, before the first measured sample
+    rival_s: float = 5.0  # time of the repetition next to hostile models with a first-come-first-served order
+    # Maximum 95th percentile next to misusing models, relative to that next to ordinary ones.
     bar_ratio: float = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class Replies:
-    """What a model says, again and again, and how long it thinks before."""
+    """The replies of a model in each episode, and its thinking time before each."""
 
     says: Sequence[str]
     thinks_s: float = 0.05
@@ -54,7 +54,7 @@ class Replies:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """An environment whose episodes share something, and replies of models that do not misuse it, and that do."""
+    """An environment whose episodes share a resource, with replies of ordinary models and of misusing ones."""
 
     shared: str
     ordinary: Replies
@@ -63,7 +63,7 @@ class Kind:
 
 @dataclass(frozen=True, slots=True)
 class Slots:
-    """What a run has few of, in simulated time: how many, and for how long each model holds one, give or take half."""
+    """A scarce resource of a run, in simulated time: its size, and how long models hold a unit, plus or minus half."""
 
     shared: int
     ordinary: float
@@ -98,13 +98,13 @@ KINDS: Final[Mapping[str, Kind | Slots]] = {
 
 
 def measure_neighbours(parameters: NeighbourParameters, bench: Bench) -> Outcome:
-    """Return how long samples take beside ordinary and hostile models, by kind of misuse."""
+    """Return how long samples take next to ordinary and to hostile models, by kind of misuse."""
     unknown = sorted(set(parameters.kinds) - set(KINDS))
     if unknown:
         raise InvalidInputError(f"there is no misuse {unknown[0]!r}", next_step=f"There are: {', '.join(KINDS)}.")
     usable = {one.name for one in available() if one.spec is not None} | {"bench:echo"}
     kinds = [name for name in parameters.kinds if KINDS[name].shared in usable or isinstance(KINDS[name], Slots)]
-    measured = functools.cache(functools.partial(_took, parameters, bench.seed))  # kinds share what is ordinary
+    measured = functools.cache(functools.partial(_took, parameters, bench.seed))  # kinds share the ordinary case
     samples: list[dict[str, Any]] = []
     for number, name in enumerate(kinds):
         bench.progress(number / len(kinds), name)
@@ -134,14 +134,14 @@ def _bars(samples: Sequence[Mapping[str, Any]], parameters: NeighbourParameters)
 def _took(
     parameters: NeighbourParameters, seed: int, shared: Any, ordinary: Any, others: Any, is_in_order: bool
 ) -> list[float]:
-    """Return how long samples of a model took that shares an environment, or a number of slots, with others."""
+    """Return how long the samples of a model took that shares an environment, or slots, with others."""
     if isinstance(shared, int):
         return _simulated(Slots(shared, ordinary, others), parameters, is_in_order, random.Random(seed))
     return asyncio.run(_latencies(Kind(shared, ordinary, others), parameters, is_in_order))
 
 
 def _simulated(slots: Slots, parameters: NeighbourParameters, is_in_order: bool, rng: random.Random) -> list[float]:
-    """Return how long ten times the samples took from when they were ready; in order when all are of one group."""
+    """Return the times from ready to finished of ten times the samples; in order of arrival if all are in one group."""
     dispatcher = Dispatcher({"slots": slots.shared}, holder=HolderId("bench"), is_roster_open=True)
     running: list[tuple[float, int, Dispatch]] = []
     took: list[float] = []
@@ -156,7 +156,7 @@ def _simulated(slots: Slots, parameters: NeighbourParameters, is_in_order: bool,
 
     for model in range(parameters.others * parameters.at_once):
         ask(f"other-{model % parameters.others}")
-    arrives_at = 3 * slots.hostile  # by then those who were first do not end together any more
+    arrives_at = 3 * slots.hostile  # by then the first tasks no longer end at the same time
     while len(took) < 10 * parameters.samples:
         while (granted := dispatcher.take(now)) is not None:
             held_s = slots.ordinary if granted.task.model == "measured" else slots.hostile
@@ -175,9 +175,9 @@ def _simulated(slots: Slots, parameters: NeighbourParameters, is_in_order: bool,
 
 
 async def _latencies(kind: Kind, parameters: NeighbourParameters, is_in_order: bool) -> list[float]:
-    """Return how long the samples of one model took beside hostile ones, in order.
+    """Return how long the samples of one model took next to hostile ones, in order.
 
-    First come, first served is what those get who go by the same name.
+    Models with the same name are served in order of arrival.
     """
     known = Registry(lambda: [_APART]).environment(kind.shared) if kind.shared == "bench:echo" else None
     known = known or environment(kind.shared)
@@ -194,7 +194,7 @@ async def _latencies(kind: Kind, parameters: NeighbourParameters, is_in_order: b
             result = await converse(known, index, index, kind.ordinary.to, model="" if is_in_order else "measured")
             took.append(math.inf if result.error_kind is ErrorKind.ENVIRONMENT else now() - began)
 
-    await converse(known, 0, 0, kind.ordinary.to)  # starts and imports are no part of what is measured
+    await converse(known, 0, 0, kind.ordinary.to)  # starts and imports must not count
     starts = [(f"other-{n}", 10 * m) for n in range(parameters.others) for m in range(parameters.at_once)]
     beside = [asyncio.ensure_future(endless("" if is_in_order else model, first)) for model, first in starts]
     await asyncio.sleep(2 * kind.ordinary.thinks_s + parameters.settle_s)

@@ -28,7 +28,7 @@ from headgate_replay.placement import Comparison, Measures, cluster_of, compared
 POLICIES: Final = ("headgate", "ray", "fifo", "single-victim-requeued", "clairvoyant")
 
 _EVENTS: Final = 200
-"""Reports over which CPU is counted while requests wait."""
+"""Number of events over which CPU time is measured while requests wait."""
 
 _LABELS: Final = {"role": {"train": ["reward", "rollout"], "reward": ["rollout"]}}
 
@@ -37,38 +37,38 @@ _LABELS: Final = {"role": {"train": ["reward", "rollout"], "reward": ["rollout"]
 class PlacementParameters:
     """Parameters of the scenario."""
 
-    nodes: int = 2  # of the Ray cluster, beside its head; each with 2 logical GPUs
-    starts: int = 60  # of work in a reserved group with a warm host
-    rival_starts: int = 5  # of an actor as plain Ray starts it; they take a hundred times as long
-    stops: int = 8  # preemptions of work that lets itself be stopped
+    nodes: int = 2  # nodes of the Ray cluster besides its head, each with 2 logical GPUs
+    starts: int = 60  # starts of work in a reserved group with a warm host
+    rival_starts: int = 5  # starts of an actor by plain Ray; they take a hundred times as long
+    stops: int = 8  # preemptions of work that stops when asked
     stuck_stops: int = 3  # preemptions of work that does not
-    cycles: int = 25  # of submit, preempt, end, in a row, after which nothing may be left
-    cancel_timeout_s: float = 0.5  # that stopped work has
-    hours: float = 3.0  # of each generated mix that is replayed
-    mixes: tuple[str, ...] = ("rlhf",)  # that are replayed
-    trace_jobs: int = 100  # of each drawn trace with heavy tails
-    trace_loads: tuple[float, ...] = (0.9,)  # of drawn traces
-    trace_seeds: tuple[int, ...] = (1,)  # that are reported; those from 10 on chose the defaults
-    trace_settings: tuple[float, ...] = (0.0, 10.0)  # of `short_first`, along the frontier; the default among them
-    trace_bands: tuple[int, ...] = ()  # how many are kept, the lowest of the trace merged: what bands cost
-    trace_pods: int = 200  # of each list of pods that is given, from its middle
-    trace_pods_load: float = 1.2  # of 32 GPUs that they ask for: they arrive faster than they did
-    waiting: int = 1_000  # requests that wait while CPU is counted
-    bar_start_ms: float = 10.0  # from submit to running at p95
-    bar_stop_more_ms: float = 100.0  # that a stop may take beyond `cancel_timeout_s`
-    bar_wait: float = 1.0  # waiting of high-priority work at p95, as a share of what it is under FIFO
-    bar_lost: float = 1.2  # lost work over the least that could have been lost, of victims of the same bands
-    bar_trace_wait: float = 1.0  # mean waiting of drawn traces over that of the best peer
-    bar_trace_wide: float = 1.0  # waiting of the widest work at p95 over that under priority + EASY
-    bar_trace_high_s: float = 1.0  # waiting of the highest band at p95
-    bar_trace_slowdown: float = 0.5  # bounded slowdown at p95 over that of the best peer
-    bar_trace_cpu_ms: float = 1.0  # CPU per event
-    bar_trace_lie: float = 1.0  # mean waiting of an owner who understates over that with the truth, at least
-    bar_trace_lied_to: float = 1.1  # mean waiting of all others while one owner understates, over that with the truth
+    cycles: int = 25  # consecutive cycles of submit, preempt and end, after which nothing may be left
+    cancel_timeout_s: float = 0.5  # grace period of stopped work
+    hours: float = 3.0  # replayed length of each generated mix
+    mixes: tuple[str, ...] = ("rlhf",)  # mixes to replay
+    trace_jobs: int = 100  # jobs of each drawn trace with heavy tails
+    trace_loads: tuple[float, ...] = (0.9,)  # loads of drawn traces
+    trace_seeds: tuple[int, ...] = (1,)  # seeds that are reported; the defaults were chosen on seeds from 10 on
+    trace_settings: tuple[float, ...] = (0.0, 10.0)  # values of `short_first` along the frontier, with the default
+    trace_bands: tuple[int, ...] = ()  # numbers of bands to keep, merging the lowest, to measure the cost of bands
+    trace_pods: int = 200  # pods taken from the middle of each given list
+    trace_pods_load: float = 1.2  # load of 32 GPUs to which the pods' arrivals are sped up
+    waiting: int = 1_000  # waiting requests while CPU time is measured
+    bar_start_ms: float = 10.0  # maximum p95 from submit to running
+    bar_stop_more_ms: float = 100.0  # maximum time of a stop beyond `cancel_timeout_s`
+    bar_wait: float = 1.0  # maximum p95 wait of high-priority work, relative to that under FIFO
+    bar_lost: float = 1.2  # maximum lost work over the least possible with victims of the same bands
+    bar_trace_wait: float = 1.0  # maximum mean wait in drawn traces, relative to that of the best peer
+    bar_trace_wide: float = 1.0  # maximum p95 wait of the widest work, relative to that under priority + EASY
+    bar_trace_high_s: float = 1.0  # maximum p95 wait of the highest band
+    bar_trace_slowdown: float = 0.5  # maximum p95 of bounded slowdown, relative to that of the best peer
+    bar_trace_cpu_ms: float = 1.0  # maximum CPU time per event
+    bar_trace_lie: float = 1.0  # minimum mean wait of an owner who understates, relative to that with the truth
+    bar_trace_lied_to: float = 1.1  # maximum mean wait of all others while one owner understates, likewise
 
 
 def measure(parameters: PlacementParameters, bench: Bench) -> Outcome:
-    """Return the figures of placement, real ones first."""
+    """Return the figures of placement: first on a real cluster, then in replays."""
     p = parameters
     pods = pod_cases(bench.traces, p.trace_pods, p.trace_pods_load)
     bench.progress(0.0, "starting a Ray cluster")

@@ -1,4 +1,4 @@
-"""P6: what a window costs as a Prefect flow run, and requests under slots of a global limit."""
+"""P6: the cost of a window as a Prefect flow run, and of requests under the slots of a global limit."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from headgate_bench.prefect_costs import CostMeter, RequestCost, WindowCost, cos
 from headgate_bench.provider import provider
 
 _WINDOW_S: Final = 60.0
-"""The window that the bar speaks of."""
+"""The window to which the bar refers."""
 
 
 @dataclass(frozen=True, slots=True)
 class PrefectParameters:
     """Parameters of the scenario."""
 
-    window_s: float = 10.0  # length of the window, run twice; what a flow run adds to it does not depend on it
-    models: int = 8  # that are sampled in affine:sat
-    samples_per_s: float = 150.0  # that fall due, all models together
-    batch: int = 300  # samples that are stored together
-    slots: int = 64  # of the endpoint's global limit, and requests that it serves at once
-    service_s: float = 0.2  # of the endpoint, always: a window ends with the last reply, which chance must not decide
-    requests: int = 10_000  # that are admitted under slots
-    rival_requests: int = 25  # of each rival; they take hundreds of times as long
-    bar_share: float = 0.01  # of a window of 60 s that it may take longer as a flow run
-    bar_calls: float = 5.0  # calls of the Prefect API per batch at most
-    bar_admission: int = 0  # calls of the Prefect API while requests are admitted at most
+    window_s: float = 10.0  # length of the window, run twice; the overhead of a flow run does not depend on it
+    models: int = 8  # models sampled in affine:sat
+    samples_per_s: float = 150.0  # samples due per second, over all models
+    batch: int = 300  # samples stored together
+    slots: int = 64  # slots of the endpoint's global limit, and requests that it serves at once
+    service_s: float = 0.2  # constant service time of the endpoint, so that a window's last reply is not random
+    requests: int = 10_000  # requests admitted under slots
+    rival_requests: int = 25  # requests of each rival; they take hundreds of times as long
+    bar_share: float = 0.01  # maximum overhead of a flow run, as a share of a window of 60 s
+    bar_calls: float = 5.0  # maximum calls of the Prefect API per batch
+    bar_admission: int = 0  # maximum calls of the Prefect API while requests are admitted
 
 
 async def measure(parameters: PrefectParameters, bench: Bench) -> Outcome:
@@ -124,7 +124,7 @@ def _most(window: WindowCost) -> str:
 
 SCENARIO = Scenario(
     name="prefect",
-    # A short window has the calls of its two ends, and few batches to divide them by.
+    # A short window has the calls of its start and end, but few batches to spread them over.
     quick=PrefectParameters(bar_calls=20.0),
     full=PrefectParameters(window_s=60.0, rival_requests=100),
     measure=measure,

@@ -1,4 +1,4 @@
-"""P3: CPU time of the ready queue's full cycle from 1 to 4 096 groups, and the waits of a group that arrives."""
+"""P3: CPU time of a full cycle of the ready queue with 1 to 4 096 groups, and the waits of an arriving group."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from headgate_bench.rivals.sorted_scan import SortedScanQueue
 
 _CAPACITY: Final = 8
 _TASKS: Final = {"hot": (512, 0.0, 0.5, 4.0), "peer": (256, 0.05, 0.05, 1.0)}
-"""Group -> its tasks, when they are ready, how long each takes, and its weight; as in DataDesigner's own benchmark
-`heavy_root_peer_arrival`."""
+"""Group -> number of tasks, time at which they are ready, duration of each, weight; as in DataDesigner's own
+benchmark `heavy_root_peer_arrival`."""
 
 
 @dataclass(frozen=True, slots=True)
 class PeerWaits:
-    """What came of it, in simulated seconds: exact, and the same in every run."""
+    """Waits and wall time in simulated seconds: exact, and the same in every run."""
 
     policy: str
     wall_s: float
@@ -36,9 +36,9 @@ class PeerWaits:
 
 
 def peer_waits(policy: TaskPolicy, *, is_timed: bool = True) -> PeerWaits:
-    """Return how long the group that arrives waits for its leases, and how long everything takes.
+    """Return how long the arriving group waits for its leases, and how long everything takes.
 
-    Unless `is_timed` the dispatcher is not told how long tasks took, and groups take turns by number.
+    Without `is_timed` the dispatcher does not learn the tasks' durations: groups take turns by number of tasks.
     """
     limits = {"submission": _CAPACITY, "llm_wait": _CAPACITY}
     dispatcher = Dispatcher(limits, holder=HolderId("bench"), policy=policy, is_roster_open=True)
@@ -77,31 +77,31 @@ def _tasks(group: str, number: int, weight: float) -> list[Task]:
 
 _HOLDER = HolderId("bench")
 _TURN = 250
-"""Cycles that each contender does in turn, so that what else the machine does slows all of them alike."""
+"""Cycles per turn of each contender, so that other load on the machine slows all of them alike."""
 _IN_FLIGHT = 64
-"""Leases held at any time, so that a release is of a task taken a while ago, as in a campaign."""
+"""Leases held at any time, so that a release concerns a task taken a while ago, as in a campaign."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueueParameters:
     """Parameters of the scenario."""
 
-    groups: tuple[int, ...] = (1, 8, 64, 256, 1_024, 4_096)  # numbers of groups (one per model) to measure with
+    groups: tuple[int, ...] = (1, 8, 64, 256, 1_024, 4_096)  # numbers of groups (one per model) to measure
     tasks: int = 1_000  # cycles per measurement; each takes one task and adds one
-    backlog: tuple[int, ...] = (1_000, 20_000)  # numbers of tasks that wait at any time, to measure with
-    closed_share: float = 0.9  # of the groups in closed lanes in the second half of the measurements
-    iterations: int = 10  # measurements of each case, after one that warms up and does not count
-    rival_cpu_s: float = 0.02  # CPU time that one measurement of the rival may take; it does as many cycles as fit
-    bar_us: float = 15.0  # CPU time per task at most
-    bar_beside: float = 3.0  # CPU time relative to the rival's best case at most
-    bar_flat: float = 1.5  # slowest number of groups relative to the fastest at most
-    bar_peer_s: float = 0.01  # simulated seconds that the first task of a group that arrives may wait
-    bar_peer_share: float = 0.2  # 95th percentile of its waits relative to that in turns by number of tasks at most
-    bar_wall: float = 1.05  # wall time relative to that under `strict_fair` at most
+    backlog: tuple[int, ...] = (1_000, 20_000)  # numbers of waiting tasks to measure
+    closed_share: float = 0.9  # share of groups in closed lanes in half of the cases
+    iterations: int = 10  # measurements of each case, after one warm-up
+    rival_cpu_s: float = 0.02  # maximum CPU time of one measurement of the rival, which limits its cycles
+    bar_us: float = 15.0  # maximum CPU time per task
+    bar_beside: float = 3.0  # maximum CPU time relative to the rival's best case
+    bar_flat: float = 1.5  # maximum ratio of the slowest to the fastest number of groups
+    bar_peer_s: float = 0.01  # maximum simulated wait of an arriving group's first task, in seconds
+    bar_peer_share: float = 0.2  # maximum 95th percentile of its waits, relative to turns by number of tasks
+    bar_wall: float = 1.05  # maximum wall time relative to that under `strict_fair`
 
 
 class _Contender(Protocol):
-    """A queue under measurement: one `cycle` takes a task under a lease, releases another one and adds a third."""
+    """A queue under measurement: a `cycle` leases one task, releases another and adds a third."""
 
     def fill(self, tasks: Sequence[Task]) -> None: ...
 
@@ -109,7 +109,7 @@ class _Contender(Protocol):
 
 
 class _Ours:
-    """Headgate's dispatcher: fair queue, task admission and lanes. Its workers leave what a policy may keep back."""
+    """Headgate's dispatcher: fair queue, task admission and lanes. It has spare workers for a policy's reserve."""
 
     def __init__(self, groups: Sequence[str], closed: frozenset[str], policy: TaskPolicy) -> None:
         self._dispatcher = Dispatcher({"workers": 2 * _IN_FLIGHT}, holder=_HOLDER, policy=policy)
@@ -137,7 +137,7 @@ class _Ours:
 
 
 class _Rival:
-    """The sorted scan, with the same leases, the same cycle and the same bound on what runs."""
+    """The sorted scan, with the same leases, the same cycle and the same bound on running tasks."""
 
     def __init__(self, closed: frozenset[str]) -> None:
         self._queue = SortedScanQueue(lambda group: group not in closed)
@@ -165,10 +165,10 @@ class _Rival:
 
 
 class _Run:
-    """A contender at work on one case. Tasks are made outside of the measured time.
+    """A contender running one case. Tasks are created outside the measured time.
 
-    New ones go round the open groups, which is the order in which equal groups are served, so that the backlog of each
-    stays as it is.
+    New tasks cycle through the open groups, in the order in which equal groups are served, so that the backlog of each
+    group stays constant.
     """
 
     def __init__(self, contender: _Contender, names: Sequence[str], closed: frozenset[str], waiting: int) -> None:
@@ -180,7 +180,7 @@ class _Run:
         self._first = self._made
 
     def cpu_s(self, cycles: int) -> float:
-        """Return the CPU time of some cycles."""
+        """Return the CPU time of `cycles` cycles."""
         numbers = range(self._made, self._made + cycles)
         fresh = [_task(number, self._open[(number - self._first) % len(self._open)]) for number in numbers]
         self._made += cycles
@@ -194,11 +194,11 @@ class _Run:
 _POLICIES: dict[str, TaskPolicy] = {"strict_fair": StrictFair(), "bounded_borrow": BoundedBorrow()}
 _SCAN = "sorted_scan"
 _Case = tuple[int, float, int]
-"""Groups, share of them in closed lanes, tasks that wait."""
+"""Number of groups, share of them in closed lanes, number of waiting tasks."""
 
 
 def measure(parameters: QueueParameters, bench: Bench) -> Outcome:
-    """Return the CPU time of a cycle by number of groups, ours and the rival's interleaved."""
+    """Return the CPU time of a cycle by number of groups; Headgate and the rival take turns."""
     samples = list(_measured(parameters, bench))
     medians = {queue: _medians(samples, queue, "cpu_us") for queue in (*_POLICIES, _SCAN)}
     beside: dict[str, float | str] = {
@@ -319,7 +319,7 @@ def _peer_bars(parameters: QueueParameters, waits: dict[str, PeerWaits]) -> list
 
 
 def _measured(parameters: QueueParameters, bench: Bench) -> Iterator[dict[str, Any]]:
-    """Yield what each contender took in each case, and how much that is of the rival's best case beside it."""
+    """Yield the CPU time of each contender in each case, also relative to the rival's best case measured next to it."""
     cases = [
         (groups, share, backlog)
         for backlog in parameters.backlog
@@ -336,7 +336,7 @@ def _measured(parameters: QueueParameters, bench: Bench) -> Iterator[dict[str, A
                 name: _Ours(names, closed, policy) for name, policy in _POLICIES.items()
             } | {_SCAN: _Rival(closed)}
             runs = {name: _Run(contender, names, closed, backlog) for name, contender in contenders.items()}
-            gc.collect()  # what the case before has left
+            gc.collect()  # garbage of the previous case
             _in_turns(runs | {"best": best}, parameters)
             about = {"groups": groups, "closed_share": share, "backlog": backlog}
             for iteration in range(parameters.iterations):

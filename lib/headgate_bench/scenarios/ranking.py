@@ -1,4 +1,4 @@
-"""P12: tokens until every two models are ranked as a full run ranks them, and how often one pair is ranked wrongly."""
+"""P12: tokens until all pairs of models are ranked as by a full run, and how often a pair is ranked wrongly."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from headgate_bench.ranking_tables import (
 )
 
 _CHOSEN_ON: Final = 1_000
-"""Tables whose seed is below were those that the constants were chosen on."""
+"""The constants were chosen on tables with seeds below this."""
 
 OURS: Final = "sequential ranking"
 RIVALS: Final[dict[str, Rule]] = {
@@ -60,27 +60,27 @@ _CLOSE: Final = Setting("6 close models × 300 tasks", 6, 300, spread=0.4)
 class RankingParameters:
     """Parameters of the scenario."""
 
-    kinds: tuple[str, ...] = ()  # of tables, by name; empty for all
-    tables: int = 1  # of each kind
-    errors: int = 50  # further tables, small ones with close models, on which errors are counted
-    environments: tuple[str, ...] = (  # played
+    kinds: tuple[str, ...] = ()  # kinds of tables, by name; empty for all
+    tables: int = 1  # tables of each kind
+    errors: int = 50  # further small tables with close models, to count errors
+    environments: tuple[str, ...] = (  # environments that are played
         "affine:sat", "affine:sat-hard", "agentgym:textcraft", "reasoning-gym:chain_sum",
         "reasoning-gym:letter_counting",
     )  # fmt: skip
-    tasks: int = 120  # of each of them
-    rows_share: float = 1.0  # of the tasks of a setting
-    shared: tuple[str, ...] = (  # kinds on which samples of a day are shared by what they rank
+    tasks: int = 120  # tasks of each environment
+    rows_share: float = 1.0  # share of a setting's tasks
+    shared: tuple[str, ...] = (  # kinds on which a day's samples are allocated by their use for the ranking
         "10 models × 3 000 tasks", "10 models × 1 000 tasks", "clusters of tasks", "one unlike all others",
     )  # fmt: skip
-    uniform: float = 0.25  # `allocation_uniform` there
+    uniform: float = 0.25  # `allocation_uniform` of those
     indifference: float = 0.05
-    finer: float = 0.02  # a second indifference, beside it
-    bar_tokens: float = 0.4  # of a full run, at most
-    bar_strict: float = 1.25  # by the tokens of who is told the truth, at most
-    bar_error: float = 0.05  # tables with a wrong verdict, at most
-    bar_held: float = 0.95  # intervals that hold the full difference, at least
-    bar_worst: float = 1.05  # tokens of the most expensive table, in those of a full run
-    bar_shared: float = 0.9  # tokens by `allocation: ranking`, in those by rates, at most
+    finer: float = 0.02  # a second, smaller indifference
+    bar_tokens: float = 0.4  # maximum tokens, as a share of a full run
+    bar_strict: float = 1.25  # maximum tokens of strict ranking, relative to the bound of knowing the truth
+    bar_error: float = 0.05  # maximum share of tables with a wrong verdict
+    bar_held: float = 0.95  # minimum share of intervals that contain the full difference
+    bar_worst: float = 1.05  # maximum tokens of the most expensive table, relative to a full run
+    bar_shared: float = 0.9  # maximum tokens with `allocation: ranking`, relative to those by rates
 
 
 def measure(parameters: RankingParameters, bench: Bench) -> Outcome:

@@ -28,27 +28,27 @@ from headgate_bench.echo_environment import fleet, free_names, memory_bytes
 class ScaleParameters:
     """Parameters of the scenario."""
 
-    models: int = 256  # of the roster
-    environments: int = 64  # that each is sampled in; they cost nothing
-    samples: int = 100_000  # until the campaign stops
-    workers: int = 256  # episodes in progress at most
+    models: int = 256  # models of the roster
+    environments: int = 64  # environments in which each model is sampled; they cost nothing
+    samples: int = 100_000  # samples after which the campaign stops
+    workers: int = 256  # maximum number of episodes in progress
     service_s: float = 0.01  # mean of the models' service times, drawn from a log-normal distribution of cv 0.5
-    demand_per_s: float = 4_000.0  # samples that fall due per second, all pairs together
-    # See the setting of that name; a batch has a Parquet file per environment, so that many environments want larger
-    # batches than the default of 300.
+    demand_per_s: float = 4_000.0  # samples due per second, over all pairs
+    # See the setting of that name; a batch has a Parquet file per environment, so many environments need larger batches
+    # than the default of 300.
     sink_batch_size: int = 10_000
     sink_max_wait_s: float = 300.0  # see the setting `sink_max_wait`
     reading_s: float = 0.5  # seconds between two readings of CPU time and memory
-    bare_episodes: int = 20_000  # episodes that the cost of an episode alone is measured with
-    bar_us: float = 150.0  # CPU time per sample at most
-    bar_request_us: float = 50.0  # CPU time that admission, executor and their events add to a request at most
-    bar_bytes: int = 500_000_000  # memory at most
-    bar_growth: float = 1.1  # memory of the last quarter relative to the second quarter at most
+    bare_episodes: int = 20_000  # episodes to measure the cost of an episode alone
+    bar_us: float = 150.0  # maximum CPU time per sample
+    bar_request_us: float = 50.0  # maximum CPU time that admission, executor and their events add to a request
+    bar_bytes: int = 500_000_000  # maximum memory
+    bar_growth: float = 1.1  # maximum memory of the second half after warm-up, relative to that of the first
 
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    """What had been done, and what it had cost, at one moment."""
+    """Work done and resources used up to one moment."""
 
     samples: int
     stored: int
@@ -58,7 +58,7 @@ class _Reading:
 
 
 class _SimulatedEndpoint:
-    """Answers what the campaign's admission lets through. Implements `ChatSender`."""
+    """Answers the requests that the campaign's admission lets through. Implements `ChatSender`."""
 
     def __init__(self, chats: ScriptedChats) -> None:
         self._chats = chats
@@ -75,7 +75,7 @@ class _SimulatedEndpoint:
 
 
 class _Meter:
-    """Reads figures at even times, and stops the campaign when it has its samples. A sink of its events."""
+    """Takes readings at regular intervals, and signals when the campaign has its samples. A sink of its events."""
 
     def __init__(self, parameters: ScaleParameters, progress: Progress) -> None:
         self._parameters = parameters
@@ -88,11 +88,11 @@ class _Meter:
 
     @property
     def handlers(self) -> Mapping[type[Event], Handler]:
-        """What is counted."""
+        """The handlers of the counted events."""
         return {SampleAccepted: self._sample_accepted, BatchStored: self._batch_stored}
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Free nothing."""
 
     def _sample_accepted(self, _: Recorded[SampleAccepted]) -> None:
         self._accepted += 1
@@ -103,7 +103,7 @@ class _Meter:
         self._stored += recorded.event.rows
 
     async def run(self) -> None:
-        """Read until cancelled."""
+        """Take readings until cancelled."""
         while True:
             await asyncio.sleep(self._parameters.reading_s)
             self.read()
@@ -119,7 +119,7 @@ class _Meter:
 
 
 def measure(parameters: ScaleParameters, bench: Bench) -> Outcome:
-    """Return CPU time per sample beside the cost of a bare episode, and memory over the run."""
+    """Return CPU time per sample without the cost of a bare episode, and memory over the run."""
     roster = fleet(parameters.models)
     environments = free_environments(dict.fromkeys(free_names(parameters.environments), 100.0))
     bare_us = 1e6 * event_loop.run(_episode_s(parameters, roster, environments, bench.seed, is_admitted=False))
@@ -127,7 +127,7 @@ def measure(parameters: ScaleParameters, bench: Bench) -> Outcome:
     meter = _Meter(parameters, bench.progress)
     result = event_loop.run(_campaign(parameters, roster, environments, bench.folder, meter, bench.seed))
     end = meter.read()
-    # The campaign has drained by now: what was spooled when the last sample came in has been stored, and paid for.
+    # The campaign has drained by now: the samples in the spool have been stored, and their cost is included.
     warm = _warm(meter.readings, parameters.samples)
     steady = [r for r in meter.readings if warm.samples <= r.samples < parameters.samples] or [warm, end]
     cost_us = 1e6 * (end.cpu_s - warm.cpu_s) / max(1, end.samples - warm.samples) - episode_us
@@ -200,9 +200,9 @@ def measure(parameters: ScaleParameters, bench: Bench) -> Outcome:
 
 
 def _segments_us(steady: Sequence[_Reading], wanted: int, bare_us: float) -> list[tuple[float, float]]:
-    """Return CPU microseconds per sample for each tenth of the run, by the samples at its end.
+    """Return CPU microseconds per sample for each tenth of the run, by the number of samples at its end.
 
-    Samples are accepted in batches, so two neighbouring readings may have any number of them in between.
+    Samples are accepted in batches, so any number of them may lie between two consecutive readings.
     """
     segments: list[tuple[float, float]] = []
     before = steady[0]
@@ -215,7 +215,7 @@ def _segments_us(steady: Sequence[_Reading], wanted: int, bare_us: float) -> lis
 
 
 def _warm(readings: Sequence[_Reading], wanted: int) -> _Reading:
-    """Return the reading at which the warm-up is over: a fifth of the samples are in."""
+    """Return the reading at the end of the warm-up, which is a fifth of the samples."""
     return next((reading for reading in readings if reading.samples >= wanted / 5), readings[0])
 
 
@@ -227,9 +227,9 @@ async def _episode_s(
     *,
     is_admitted: bool,
 ) -> float:
-    """Return the CPU seconds of one episode alone, as many at once as in the campaign.
+    """Return the CPU seconds of one episode alone, with as many in parallel as in the campaign.
 
-    With `is_admitted` its request goes through admission and executor and the sinks are told of it, as in a campaign.
+    With `is_admitted` its request passes admission and executor, and the sinks get their events, as in a campaign.
     """
     clock = SystemClock()
     stream = log_stream(clock)
@@ -251,7 +251,7 @@ async def _episode_s(
         for index in range(share):
             await converse(environment, index, 0, chats.chat(model, task, stream.emit))
 
-    with rare_collections():  # as a campaign does: what the episode costs there is taken off, and no more
+    with rare_collections():  # as in a campaign, since this cost is subtracted from the campaign's
         began = time.process_time()
         async with asyncio.TaskGroup() as group:
             for number in range(parameters.workers):

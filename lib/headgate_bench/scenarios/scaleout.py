@@ -16,22 +16,22 @@ from headgate_bench.shared_journal import Race, Raced, raced
 class ScaleoutParameters:
     """Parameters of the scenario."""
 
-    parts: tuple[str, ...] = ("journal", "hosts")  # that are measured
-    processes: tuple[int, ...] = (1, 2, 4)  # on one journal
+    parts: tuple[str, ...] = ("journal", "hosts")  # parts to measure
+    processes: tuple[int, ...] = (1, 2, 4)  # numbers of processes on one journal
     models: int = 400
     rounds: int = 10  # due times of each model
-    batch: int = 100  # samples that are opened, and accepted, at once
-    iterations: int = 3  # of each race
-    nodes: tuple[int, ...] = (2,)  # of a Ray cluster, on which one run plays its environments
-    beside: int = 1  # nodes of one more such run, beside a batch pipeline of Ray Data
-    seconds: float = 5.0  # that turns are counted for on each number of nodes
-    bar_us: float = 300.0  # of wall time for each sample, opened, accepted and taken for the store
-    bar_turn_us: float = 250.0  # of the run's CPU time per turn of an environment on another node
-    bar_used_share: float = 0.95  # of the nodes' time that is spent in turns at least
+    batch: int = 100  # samples opened, and accepted, at once
+    iterations: int = 3  # repetitions of each race
+    nodes: tuple[int, ...] = (2,)  # numbers of nodes of a Ray cluster on which a run plays its environments
+    beside: int = 1  # nodes of one more such run, next to a batch pipeline of Ray Data
+    seconds: float = 5.0  # how long turns are counted for each number of nodes
+    bar_us: float = 300.0  # maximum wall time per sample, opened, accepted and taken for the store
+    bar_turn_us: float = 250.0  # maximum CPU time of the run per turn of an environment on another node
+    bar_used_share: float = 0.95  # minimum share of the nodes' time spent in turns
 
 
 def measure(parameters: ScaleoutParameters, bench: Bench) -> Outcome:
-    """Return what became of races for the due times of one campaign, and of runs on the nodes of a cluster."""
+    """Return the results of races for the due times of one campaign, and of runs on the nodes of a cluster."""
     outcome = _races(parameters, bench) if "journal" in parameters.parts else Outcome()
     if "hosts" in parameters.parts:
         outcome.add(hosts_measured(parameters, bench))
@@ -86,7 +86,7 @@ def _races(parameters: ScaleoutParameters, bench: Bench) -> Outcome:
 
 
 def _lost(found: Raced, race: Race) -> int:
-    """Return how many of the numbers 0, 1, 2, … of each model were not accepted and stored."""
+    """Return how many due times lack a sample that is accepted and stored, counting each model's numbers from 0."""
     stored, accepted = set(found.stored), set(found.accepted)
     models = {model for model, _ in accepted}
     wanted = {(model, number) for model in models for number in range(race.rounds)}

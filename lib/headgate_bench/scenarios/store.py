@@ -1,4 +1,4 @@
-"""P10: rows validated and stored per second; a writer killed at random points loses and doubles nothing."""
+"""P10: rows validated and stored per second; a writer killed at random points loses and duplicates nothing."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from headgate_bench.store_speed import StoreFigures, measure_store
 class StoreParameters:
     """Parameters of the scenario."""
 
-    rows: int = 50_000  # of the frame that is validated and stored at once
-    batch_rows: int = 300  # of a small batch, as the sink stores them
-    environments: int = 8  # that each batch spans, with a Parquet file for each
-    iterations: int = 3  # of every measurement
-    kills: int = 20  # of the writer
-    writers: int = 2  # killed side by side, each with a journal and a store of its own
-    longest_s: float = 0.8  # within which a writer is killed
+    rows: int = 50_000  # rows of the frame that is validated and stored at once
+    batch_rows: int = 300  # rows of a small batch, as the sink stores them
+    environments: int = 8  # environments in each batch, with a Parquet file for each
+    iterations: int = 3  # repetitions of every measurement
+    kills: int = 20  # kills of the writers
+    writers: int = 2  # writers in parallel, each with its own journal and store
+    longest_s: float = 0.8  # time within which a writer is killed
     kill_accept_rows: int = 40  # samples per acceptance of the writers
     kill_batch_rows: int = 60  # samples per batch of the writers; small, so that many batches are hit
-    bar_rows_per_s: float = 200_000.0  # validated at least
+    bar_rows_per_s: float = 200_000.0  # minimum rows validated per second
 
 
 def measure(parameters: StoreParameters, bench: Bench) -> Outcome:
-    """Return the figures of the store's door, and the toll of the kills."""
+    """Return the speed of writes to the store, and the toll of the kills."""
     figures: list[StoreFigures] = []
     measure_store(rows=1_000, batch_rows=100, runs=1, folder=bench.folder)  # the first validation prepares the schema
     for iteration in range(parameters.iterations):
@@ -75,7 +75,7 @@ _NEVER: Final = (
     ("P10.lost_batches", "confirmed batches not visible", "lost_batches", "batches"),
     ("P10.doubled", "samples stored twice", "doubled", "samples"),
 )
-"""Bar, what must not happen, its count in a toll, and the unit."""
+"""Id of the bar, what must not happen, attribute of a toll that counts it, and unit."""
 
 
 def _tolls(parameters: StoreParameters, bench: Bench) -> list[Toll]:

@@ -1,4 +1,4 @@
-"""P1: how busy continuous sampling keeps a provider, over real sockets, beside batch rounds."""
+"""P1: how busy continuous sampling keeps a provider, over real sockets, next to batch rounds."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ from headgate_bench.rivals.inspect_tasks import NOT_INSTALLED, RivalFailedError,
 class UtilisationParameters:
     """Parameters of the scenario."""
 
-    models: int = 64  # of the roster, all behind one provider
-    environments: int = 8  # that each is sampled in; they cost nothing
-    # Requests that the provider serves at once; also the workers of ours and the requests that rivals keep.
+    models: int = 64  # models of the roster, all behind one provider
+    environments: int = 8  # environments in which each model is sampled; they cost nothing
+    # Requests that the provider serves at once; also Headgate's workers, and the rivals' requests in flight.
     cap: int = 64
     # Mean service time; long enough that two cores are not the bottleneck (cap / mean_s requests per s).
     mean_s: float = 0.6
     cv: float = 1.0  # coefficient of variation of the log-normal service times
-    overload: float = 2.0  # samples that fall due, relative to the provider's capacity
-    warm_up_s: float = 2.0  # before the window
-    # Over which the provider's busy time is counted; rounds are counted in whole rounds of this at least.
+    overload: float = 2.0  # due samples relative to the provider's capacity
+    warm_up_s: float = 2.0  # time before the window
+    # Time over which the provider's busy time is measured; for batch rounds, whole rounds of at least this in total.
     window_s: float = 6.0
-    iterations: int = 2  # of ours and the rivals, in turns
+    iterations: int = 2  # repetitions; Headgate and the rivals take turns
     rivals: bool = True  # whether rivals run
-    bar: float = 0.97  # share of the provider's capacity at least
+    bar: float = 0.97  # minimum share of the provider's capacity
 
     @property
     def sigma(self) -> float:
@@ -49,7 +49,7 @@ class UtilisationParameters:
 
 
 async def measure(parameters: UtilisationParameters, bench: Bench) -> Outcome:
-    """Return the provider's utilisation under ours and under the rivals, in turns on one provider."""
+    """Return the provider's utilisation under Headgate and under the rivals, which take turns on one provider."""
     plan = SimulationPlan(
         cap=parameters.cap,
         mean_s=parameters.mean_s,
@@ -147,7 +147,7 @@ async def _rounds(parameters: UtilisationParameters, endpoint: Provider) -> Wind
 
 
 async def _idle(endpoint: Provider) -> None:
-    """Return when the provider serves nothing any more, so that no contender meets another one's requests."""
+    """Wait until the provider is idle, so that no contender meets requests of another."""
     while await endpoint.in_flight():  # noqa: ASYNC110 - it is in another process, which can only be asked
         await asyncio.sleep(0.05)
 

@@ -1,1 +1,1 @@
-"""Logic and programs: satisfiable formulas, inputs to be abduced, outputs to be deduced."""
+"""Logic and programs: satisfiable formulas, inputs to abduce, programs to deduce."""

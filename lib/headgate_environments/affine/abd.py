@@ -12,12 +12,12 @@ from headgate.environments.answers import last_tagged, normalised_output, withou
 from headgate_environments.affine.codeio import Case, Problem, ProgramEnvironment, draw, problem_at
 
 GUESSES = 20
-"""How many inputs the greedy baseline tries before it gives up: about what one run of the sandbox costs anyway."""
+"""Number of inputs that the greedy baseline tries before it gives up; they cost about one run of the sandbox."""
 
 
 @dataclass(frozen=True, slots=True)
 class Abduction:
-    """One task: a program, and the case whose output is shown and whose input is looked for."""
+    """One task: a program, and a case whose output is shown and whose input is wanted."""
 
     problem: Problem
     case: Case
@@ -37,7 +37,7 @@ class Abduction:
 
 
 class AbductionEnvironment(ProgramEnvironment[Abduction]):
-    """What programs were given, to be guessed from what they print."""
+    """Programs whose input has to be inferred from their output."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -47,7 +47,7 @@ class AbductionEnvironment(ProgramEnvironment[Abduction]):
     async def baseline(
         self, kind: BaselineKind, index: int, seed: int, conversation: Sequence[Message], rng: random.Random
     ) -> str:
-        """Reply with a random input, one of several random ones that fits (`greedy`), or that behind the output."""
+        """Reply with a random input, with one of several random inputs that fits (`greedy`), or with the true input."""
         del conversation
         task = await self._tasks.get(index, seed)
         if kind == "solver":
@@ -66,7 +66,7 @@ def abd() -> AbductionEnvironment:
 
 
 async def judged(task: Abduction, reply: str) -> Score:
-    """Return 1 when the program prints the shown output for the input in `reply`, and nothing to stderr."""
+    """Return 1 if the program prints the shown output for the input in `reply`, and nothing to stderr; else 0."""
     answer = last_tagged(without_thinking(reply), "INPUT")
     if answer is None or not answer.strip():
         return failed("no input between <INPUT> and </INPUT>")

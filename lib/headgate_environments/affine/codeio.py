@@ -1,8 +1,8 @@
 """The programs behind `affine:abd` and `affine:ded`: curated rows of the codeio data in the `reasoning-gym` wheel.
 
 A row has a task description, a Python program with a function `main_solution`, and a generator of its inputs. Only the
-data file of the wheel is read; the package itself is not imported (heavy), nor is its scorer used (it runs programs in
-the own process). `curate.py` chose the rows, `codeio_rows.txt` lists them.
+data file of the wheel is read; the package is not imported (it is heavy), and its scorer is not used (it runs programs
+in its own process). `curate.py` chose the rows, `codeio_rows.txt` lists them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ LICENCE: Final = "Apache-2.0"
 SOURCE: Final = "programs of reasoning-gym's codeio (Apache-2.0); rules published by AffineFoundation/affinetes"
 
 DRAWS_PER_PROGRAM: Final = 10
-"""Tasks per program, each with inputs of its own seed: the data length is the number of programs times this."""
+"""Tasks per program, each with its own seed for inputs: the data length is the number of programs times this."""
 
 FOOTER: Final = """
 
@@ -47,9 +47,9 @@ if __name__ == "__main__":
 
     print(json.dumps(main_solution(**json.load(sys.stdin)), allow_nan=False))
 """
-"""Turns a function into a program: one JSON object of named arguments from stdin, the JSON of the result to stdout."""
+"""Turns a function into a program: it reads a JSON object of named arguments and prints the result as JSON."""
 
-# The generator runs in a copy of the program's names, since some use its functions; the program never sees its names.
+# Generators run in a copy of the program's namespace, since some use its functions; the program never sees their names.
 _DRIVER: Final = """
 import json, sys
 from random import Random
@@ -72,8 +72,8 @@ class Problem:
 
     Attributes:
         row: number of the row in the data file, from 0.
-        description: what the function computes, in words.
-        interface: its arguments and its result, in words.
+        description: what the function computes, as text.
+        interface: its arguments and its result, as text.
         code: defines `main_solution`.
         generator: defines `generate_inputs(rng)`.
     """
@@ -111,7 +111,7 @@ T = TypeVar("T", bound=ProgramTask)
 
 
 class ProgramEnvironment(Generic[T]):
-    """Tasks on the programs; stateless but for the tasks made last. They are made and judged in the sandbox."""
+    """Tasks about programs, made and scored in the sandbox. Stateless but for a cache of the latest tasks."""
 
     def __init__(
         self,
@@ -147,16 +147,16 @@ class ProgramEnvironment(Generic[T]):
 
 
 def problem_count() -> int:
-    """Return how many rows are usable; reads the small list only."""
+    """Return the number of usable rows; reads only the small list."""
     return len(_listed_rows())
 
 
 def problem_at(index: int) -> Problem:
-    """Return the program of task `index`: the usable rows in order, again from the first after the last.
+    """Return the program of task `index`: the usable rows in order, starting over after the last.
 
     Raises:
         MissingExtraError: if the package with the data is not installed.
-        EnvironmentFailedError: if its data is not what was curated.
+        EnvironmentFailedError: if its data differs from the curated data.
     """
     problems = _problems()
     return problems[index % len(problems)]
@@ -165,10 +165,10 @@ def problem_at(index: int) -> Problem:
 async def draw(
     problem: Problem, seed: int, draws: int, limits: Limits | None = None, sandbox: Sandbox = SANDBOX
 ) -> tuple[Case, ...]:
-    """Return `draws` cases of `problem`, equal for equal seeds; runs its generator and program in the sandbox.
+    """Return `draws` cases of `problem`, the same for the same seed; runs its generator and program in the sandbox.
 
     Raises:
-        EnvironmentFailedError: if they fail, which curated rows do only on a machine that is out of something.
+        EnvironmentFailedError: if they fail, which curated rows do only on a machine that is out of resources.
     """
     job = {"code": problem.code, "generator": problem.generator, "seed": seed, "draws": draws}
     run = await sandbox.run(_DRIVER, json.dumps(job), limits)
@@ -178,7 +178,7 @@ async def draw(
 
 
 def data_path() -> Path:
-    """Return where the installed data file lies.
+    """Return the path of the installed data file.
 
     Raises:
         MissingExtraError: if the package is not installed.
@@ -191,7 +191,7 @@ def data_path() -> Path:
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
-    """Return all rows of a data file; 3,002 in the version that was curated."""
+    """Return all rows of a data file; 3,002 in the curated version."""
     with gzip.open(path, "rt", encoding="utf-8") as file:
         return [json.loads(line) for line in file]
 
@@ -204,7 +204,7 @@ def problem_of(number: int, row: dict[str, Any]) -> Problem:
 
 
 def digest_of(problem: Problem) -> str:
-    """Return 16 hex digits over everything of a row that shapes its tasks."""
+    """Return 16 hex digits over all parts of a row that determine its tasks."""
     parts = (problem.description, problem.interface, problem.code, problem.generator)
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 

@@ -2,13 +2,13 @@
 
 Takes some minutes. A row is usable when it
 
-1. imports only harmless parts of the standard library and asks neither for chance, the time nor object identities;
-2. draws 24 inputs and computes their results within 2 s of processor time, all short, at least 12 results different;
-3. prints the same as a program of its own, input by input, and the same under another seed of string hashes.
+1. imports only harmless parts of the standard library and uses neither randomness, the time nor object identities;
+2. draws 24 inputs and computes their results within 2 s of processor time, all short, at least 12 of them different;
+3. prints the same when run as a separate program for each input, and under another seed of string hashes.
 
-`--among FILE` keeps those rows of an earlier list that give the very same cases here: run it under every Python version
-that the tasks have to be equal for. A line of the list has the row's number, a digest of the row, and a digest of the
-cases drawn from it.
+`--among FILE` keeps only the rows of an earlier list that give exactly the same cases here: run it under every Python
+version for which the tasks must be equal. A line of the list has the row's number, a digest of the row, and a digest of
+the cases drawn from it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from headgate_environments.affine.codeio import Case, Problem, data_path, digest
 
 DRAWS: Final = 24
 DISTINCT_RESULTS: Final = 12
-"""Half of the draws: a program that answers yes or no would be guessed right half of the time."""
+"""Half of the draws: the output of a yes-or-no program could be guessed half of the time."""
 
 FRESH_RUNS: Final = 3
 LIMITS: Final = Limits(wall_s=10, cpu_s=2)
@@ -59,12 +59,12 @@ def cases_digest(cases: Sequence[Case]) -> str:
 
 
 async def curation_cases(problem: Problem, sandbox: Sandbox) -> tuple[Case, ...]:
-    """Return the cases that a row is judged by and that the third column of the list is a digest of."""
+    """Return the cases that decide about a row; the third column of the list is their digest."""
     return await draw(problem, seed_of("codeio", problem.row), DRAWS, LIMITS, sandbox)
 
 
 async def usable_line(problem: Problem) -> str | None:
-    """Return the line of the list for `problem`, or None when it is not usable."""
+    """Return the line of the list for `problem`, or None if it is not usable."""
     if len(problem.code) > MAX_CODE_CHARS or not _is_harmless(problem):
         return None
     try:

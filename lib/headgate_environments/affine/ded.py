@@ -5,95 +5,29 @@ from __future__ import annotations
 import json
 import math
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import permutations
 from pathlib import Path
 from typing import Any, Final
 
 from headgate.core import Message, errors
 from headgate.environments import SANDBOX, BaselineKind, Score, failed, passed
 from headgate.environments.answers import last_python_fence, normalised_output, without_thinking
+from headgate_environments.affine import one_step_rules
 from headgate_environments.affine.codeio import Case, Problem, ProgramEnvironment, draw, problem_at
-
-Given = dict[str, Any]
-Rule = Callable[[Given], Any]
-
-OF_ONE: tuple[Callable[[Any], Any], ...] = (
-    lambda x: x, len, sum, max, min, sorted, abs, round, int, float, str, bin, math.sqrt, math.exp, math.log,
-    math.radians, math.degrees, math.ceil, math.floor, math.prod,
-    lambda x: x[::-1], lambda x: x[0], lambda x: x[-1], lambda x: sorted(x, reverse=True), lambda x: len(set(x)),
-    lambda x: x.upper(), lambda x: x.lower(), lambda x: x.strip(), lambda x: x.split(), " ".join,
-    "".join, lambda x: x == x[::-1], lambda x: [len(part) for part in x], lambda x: list(map(int, x)),
-    lambda x: x + 1, lambda x: x - 1, lambda x: 2 * x, lambda x: x / 2, lambda x: x // 2, lambda x: x * x, lambda x: -x,
-    lambda x: x % 2, lambda x: x % 2 == 0, lambda x: not x, lambda x: x > 0, lambda x: x * (x + 1) // 2,
-    lambda x: x * (x - 1) // 2, lambda x: sum(map(int, str(x))), lambda x: sum(x) / len(x), lambda x: max(x) - min(x),
-    lambda x: sum(part * part for part in x), lambda x: math.factorial(x) if x < 200 else None,
-)  # fmt: skip
-"""What may be done with one argument."""
-
-OF_TWO: tuple[Callable[[Any, Any], Any], ...] = (
-    max, min, math.gcd, math.lcm, math.hypot,
-    lambda a, b: a + b, lambda a, b: a - b, lambda a, b: a * b, lambda a, b: a / b, lambda a, b: a // b,
-    lambda a, b: a % b, lambda a, b: a == b, lambda a, b: a < b, lambda a, b: a <= b, lambda a, b: a in b,
-    lambda a, b: [a, b], lambda a, b: abs(a - b), lambda a, b: (a + b) / 2, lambda a, b: a * b / 2,
-    lambda a, b: a * b / 100, lambda a, b: 2 * (a + b), lambda a, b: a * a + b * b, lambda a, b: sorted(a + b),
-    lambda a, b: b.count(a), lambda a, b: b.index(a), lambda a, b: a[:b], lambda a, b: a[b:], lambda a, b: a[b],
-    lambda a, b: [part for part in a if part in b], lambda a, b: [part for part in a if part not in b],
-    lambda a, b: sum(x != y for x, y in zip(a, b, strict=True)),
-    lambda a, b: sum(x * y for x, y in zip(a, b, strict=True)),
-    lambda a, b: a**b if abs(b) < 64 and abs(a) < 1e6 else None,
-    lambda a, b: math.comb(a, b) if abs(a) < 500 else None,
-)  # fmt: skip
-"""What may be done with two."""
-
-
-def fitting_rule(examples: Sequence[tuple[Given, Any]]) -> Rule:
-    """Return the first rule that gives the wanted value of every example, member by member where that is an object.
-
-    Where none does, it is the rule that always gives the first example's value.
-    """
-    wanted = [value for _, value in examples]
-    if all(isinstance(value, dict) and value.keys() == wanted[0].keys() for value in wanted):
-        parts = {key: fitting_rule([(given, value[key]) for given, value in examples]) for key in wanted[0]}
-        return lambda given: {key: part(given) for key, part in parts.items()}
-    return next((rule for rule in _rules(list(examples[0][0])) if _fits(rule, examples)), lambda _: wanted[0])
-
-
-def _rules(names: Sequence[str]) -> Iterator[Rule]:
-    for name in names:
-        for of_one in OF_ONE:
-            yield lambda given, of_one=of_one, name=name: of_one(given[name])  # type: ignore[misc]
-    for a, b in permutations(names, 2):
-        for of_two in OF_TWO:
-            yield lambda given, of_two=of_two, a=a, b=b: of_two(given[a], given[b])  # type: ignore[misc]
-
-
-def _fits(rule: Rule, examples: Sequence[tuple[Given, Any]]) -> bool:
-    try:
-        return all(_is_same(rule(given), wanted) for given, wanted in examples)
-    except Exception:  # noqa: BLE001 - most rules do not apply to most values
-        return False
-
-
-def _is_same(one: Any, other: Any) -> bool:
-    if isinstance(one, float) and isinstance(other, int | float):
-        return math.isclose(one, other, rel_tol=1e-9)
-    return type(one) is type(other) and bool(one == other)
-
 
 EXAMPLES: Final = 2
 HIDDEN_CASES: Final = 5
 DRAWS: Final = 24
-"""The rows are curated so that 24 draws have many different results; see `_make`."""
+"""The rows are chosen so that 24 draws have many different results; see `_make`."""
 
 NUMBER_TOLERANCE: Final = 1e-9
-"""Relative. Another order of the same additions is no mistake of the model's."""
+"""Relative. Summing in another order is not a mistake."""
 
 
 @dataclass(frozen=True, slots=True)
 class Deduction:
-    """One task: a problem in words, cases that are shown and cases that are not.
+    """One task: a problem described in words, with shown and hidden cases.
 
     Invariant: the hidden cases have at least two different outputs, so that no constant passes them.
     """
@@ -119,7 +53,7 @@ class Deduction:
 
 
 class DeductionEnvironment(ProgramEnvironment[Deduction]):
-    """What programs compute, to be written anew."""
+    """Programs to write from their description."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -129,7 +63,7 @@ class DeductionEnvironment(ProgramEnvironment[Deduction]):
     async def baseline(
         self, kind: BaselineKind, index: int, seed: int, conversation: Sequence[Message], rng: random.Random
     ) -> str:
-        """Reply with a program that prints any example's output, finds a one-step rule (`greedy`), or is the reference.
+        """Reply with a program that prints an example's output, that fits a one-step rule (`greedy`), or the reference.
 
         The first scores 0 by design: no constant passes the hidden cases.
         """
@@ -152,7 +86,7 @@ def ded() -> DeductionEnvironment:
 
 
 async def judged(task: Deduction, reply: str) -> Score:
-    """Return 1 when the program in `reply` passes every hidden case; the first that fails ends it."""
+    """Return 1 if the program in `reply` passes every hidden case; stop at the first that fails and return 0."""
     program = last_python_fence(without_thinking(reply))
     if program is None or not program.strip():
         return failed("no program in a ```python block")
@@ -166,9 +100,9 @@ async def judged(task: Deduction, reply: str) -> Score:
 
 
 def same_output(printed: str, expected: str) -> bool:
-    """Return whether both are the same text but for blanks at ends, or the same JSON value.
+    """Return whether both are the same text up to surrounding blanks, or the same JSON value.
 
-    Values are equal regardless of the order of members; numbers within `NUMBER_TOLERANCE`, but 1 is never `true`.
+    The order of members does not matter; numbers are equal within `NUMBER_TOLERANCE`, but 1 never equals `true`.
     """
     if normalised_output(printed) == normalised_output(expected):
         return True
@@ -210,10 +144,10 @@ async def _make(index: int, seed: int) -> Deduction:
 
 
 def _one_step_program(examples: Sequence[Case]) -> str:
-    """Return the program that finds a rule of one step for the examples and follows it."""
+    """Return a program that finds a one-step rule for the examples and follows it."""
     pairs = f"[{', '.join(f'[{case.stdin}, {case.stdout}]' for case in examples)}]"
     return (
-        f"{Path(__file__).read_text(encoding='utf-8')}\n\nimport json\n\n"
+        f"{Path(one_step_rules.__file__).read_text(encoding='utf-8')}\n\nimport json\n\n"
         f"print(json.dumps(fitting_rule(json.loads({pairs!r}))(json.loads(input()))))\n"
     )
 

@@ -13,7 +13,7 @@ from headgate.core import Message
 from headgate.environments import BaselineKind, EnvironmentSpec, Score, SingleTurnEpisode, failed, passed, question
 
 CLAUSES_PER_VARIABLE: Final = 4.26
-"""Where random 3-SAT turns from satisfiable to unsatisfiable; the published rule uses it for every k."""
+"""The ratio at which random 3-SAT turns from satisfiable to unsatisfiable; the published rule uses it for every k."""
 
 _ASSIGNMENT: Final = re.compile(r"x(\d{1,9})=(True|False|1|0)")
 _LITERAL: Final = re.compile(r"(¬?)x(\d{1,9})\b")
@@ -30,7 +30,7 @@ class Formula:
     planted: dict[int, bool]
 
     def first_unsatisfied(self, assignment: dict[int, bool]) -> int | None:
-        """Return the number (from 1) of the first clause left false, or None; a variable left out helps no clause."""
+        """Return the number (from 1) of the first false clause, or None; unassigned variables satisfy no clause."""
         for number, clause in enumerate(self.clauses, start=1):
             if not any(assignment.get(abs(literal)) is (literal > 0) for literal in clause):
                 return number
@@ -43,8 +43,8 @@ class Formula:
 def planted_formula(index: int, variables: int, literals: int) -> Formula:
     """Return the formula of task `index`.
 
-    The published generator, draw for draw (affinetes, `environments/affine/sat.py`): each clause takes `literals`
-    variables; one of them carries its sign in the planted solution, the others a random one.
+    Follows the published generator draw by draw (affinetes, `environments/affine/sat.py`): each clause has `literals`
+    variables; one has its sign in the planted solution, the others have random signs.
     """
     rng = random.Random(index)
     names = range(1, variables + 1)
@@ -60,12 +60,12 @@ def planted_formula(index: int, variables: int, literals: int) -> Formula:
 
 
 def read_assignment(reply: str) -> dict[int, bool]:
-    """Return what `reply` assigns: every `x<number>=True|False|1|0` without blanks, the last one of a variable wins."""
+    """Return the assignment in `reply`: each `x<number>=True|False|1|0` without blanks; the last of a variable wins."""
     return {int(name): value in ("True", "1") for name, value in _ASSIGNMENT.findall(reply)}
 
 
 class Satisfiability:
-    """k-SAT with a planted solution. Stateless; tasks depend on the index alone, as upstream's on its task id."""
+    """k-SAT with a planted solution. Stateless; tasks depend on the index alone, as upstream's do on the task id."""
 
     def __init__(self, spec: EnvironmentSpec, variables: int, literals: int) -> None:
         self.spec = spec
@@ -106,7 +106,7 @@ class Satisfiability:
 
 
 def sat() -> Satisfiability:
-    """Return `affine:sat`: the published shape, which chance passes in most tasks."""
+    """Return `affine:sat`: the published shape, which random answers mostly pass."""
     return Satisfiability(
         _spec("affine:sat", "Satisfy a 10-SAT formula of 63 clauses (the published, lenient shape)", chance=0.945),
         variables=15,
@@ -115,7 +115,7 @@ def sat() -> Satisfiability:
 
 
 def sat_hard() -> Satisfiability:
-    """Return `affine:sat-hard`: the same form at k=3, which chance does not pass."""
+    """Return `affine:sat-hard`: the same form at k=3, which random answers do not pass."""
     return Satisfiability(
         _spec("affine:sat-hard", "Satisfy a 3-SAT formula of 85 clauses (chance does not pass)", chance=0.0003),
         variables=20,

@@ -1,4 +1,4 @@
-"""`agentgym:alfworld`: household tasks in houses of our own, by the rules of ALFWorld, told in words."""
+"""`agentgym:alfworld`: household tasks in a text world, in houses of our own and by ALFWorld's rules."""
 
 from headgate_environments.alfworld.environment import AlfworldEnvironment, alfworld
 

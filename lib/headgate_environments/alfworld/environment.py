@@ -1,4 +1,4 @@
-"""`agentgym:alfworld`: do a task in a house that is told in words, in up to twenty rounds."""
+"""`agentgym:alfworld`: do a task in a house described in text, in up to twenty rounds."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _DEEDS: Final = {
 
 
 def told(world: World, action: Action) -> str:
-    """Return what the player is told after `action` has been taken in `world`."""
+    """Return the message to the player after `action` has been taken in `world`."""
     match action.verb:
         case "examine" if action.what in world.house.places:
             return _place_told(world, action.what)
@@ -57,7 +57,7 @@ def told(world: World, action: Action) -> str:
 
 
 def room_told(world: World) -> str:
-    """Return what can be seen from the middle of the room."""
+    """Return the description of the room, seen from its middle."""
     return f"You are in the middle of a room. Looking quickly around you, you see {_enumerated(world.house.places)}."
 
 
@@ -82,7 +82,7 @@ def _deed_told(action: Action) -> str:
 
 
 def _enumerated(names: Iterable[str]) -> str:
-    """Return `a mug 1, and a plate 2`: every name has the article `a`, and the last one `and`, as ALFWorld has it."""
+    """Return `a mug 1, and a plate 2`: every name with the article `a`, the last one with `and`, as in ALFWorld."""
     told = [f"a {name}" for name in names]
     if len(told) > 1:
         told[-1] = f"and {told[-1]}"
@@ -90,14 +90,14 @@ def _enumerated(names: Iterable[str]) -> str:
 
 
 MAX_ROUNDS: Final = 20
-"""Replies per episode: about twice as many as the longest task takes for one who knows where everything is.
+"""Replies per episode: about twice as many as the longest task takes a player who knows where everything is.
 
-In 10 rounds, AgentGym's number, there is no time to search; in 50, ALFWorld's, going through all places one by one
-brings nearly every task to its end, and tells nobody from a good player.
+10 rounds, AgentGym's number, leave no time to search. In 50, ALFWorld's number, visiting all places one by one solves
+nearly every task, which does not tell good players from bad ones.
 """
 
 DATA_LENGTH: Final = 1_000_000
-"""Every index draws a house and a task of its own."""
+"""Every index draws its own house and task."""
 
 _INSTRUCTIONS: Final = """\
 You are in a house and have a task to do. Each round you take one action and are told what came of it.
@@ -124,7 +124,7 @@ _AVAILABLE: Final = "AVAILABLE ACTIONS: "
 _TASK: Final = "\nYour task is to: "
 _PUT: Final = re.compile(r"put (\w+ \d+) (?:in on|into|onto|in|on|to) (\w+ \d+)")
 _ACTION_CHARS: Final = 200
-"""No action is nearly as long; the longest has about 50 characters."""
+"""Far more than the longest action, which has about 50 characters."""
 
 
 class AlfworldEpisode(GameEpisode):
@@ -149,7 +149,7 @@ class AlfworldEpisode(GameEpisode):
         return f"{said}\n{_listed(self._possible)}"
 
     def _said(self, reply: str) -> str:
-        """Do what `reply` asks for and return what came of it."""
+        """Take the action in `reply` and return its outcome."""
         named = only_action(reply)
         if named is None:
             return ONE_ACTION
@@ -195,7 +195,7 @@ def alfworld() -> AlfworldEnvironment:
 
 
 def plain_action(action: str) -> str:
-    """Return an action as it is listed: without case, punctuation and articles, and with `move` for `put`."""
+    """Return an action in the listed form: lower case, no punctuation or articles, `move` for `put`."""
     words = re.sub(r"[^a-z0-9]+", " ", action[:_ACTION_CHARS].lower()).split()
     text = " ".join(word for word in words if word not in ("the", "a", "an"))
     found = _PUT.fullmatch(text)

@@ -1,7 +1,7 @@
-"""What there is in the houses: kinds of places and of things, what fits where, and what can be done with it.
+"""The contents of the houses: kinds of places and things, which thing fits where, and what can be done with it.
 
-The facts are ALFWorld's, for all things and places that come together in one of our rooms. Only where lamps stand is
-our choice.
+The facts are ALFWorld's, for all things and places that occur together in one of our rooms. Only the places of lamps
+are our choice.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 OPENABLE: Final = frozenset({"cabinet", "drawer", "fridge", "microwave", "safe"})
-"""Kinds of places that are closed at first."""
+"""Kinds of places that are closed initially."""
 
 LAMPS: Final = frozenset({"desklamp", "floorlamp"})
 """Kinds of things that stay where they are and can be used."""
@@ -21,11 +21,11 @@ KNIVES: Final = frozenset({"butterknife", "knife"})
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What is true of every thing of one kind.
+    """Facts about all things of one kind.
 
     Attributes:
-        places: kinds of places that it may be put in or on, and is found at.
-        bears: what can be done to it: `clean`, `heat`, `cool`, `slice`.
+        places: kinds of places that they may be put in or on, and are found at.
+        bears: treatments that can be applied to them: `clean`, `heat`, `cool`, `slice`.
     """
 
     places: frozenset[str]
@@ -116,5 +116,5 @@ def fits(thing: str, place: str) -> bool:
 
 
 def bears(thing: str, treatment: str) -> bool:
-    """Return whether `treatment` can be done to `thing`."""
+    """Return whether `treatment` can be applied to `thing`."""
     return treatment in KINDS[kind_of(thing)].bears

@@ -1,4 +1,4 @@
-"""Baselines at a task: the shortest way for one who knows where everything is, and a search from the text alone."""
+"""Baselines for a task: the shortest plan with full knowledge of the house, and a search based on the text alone."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _TOOLS: Final = {"clean": "sinkbasin", "heat": "microwave", "cool": "fridge"}
 
 @functools.lru_cache(maxsize=4096)
 def planned_actions(index: int) -> tuple[str, ...]:
-    """Return the actions that do task `index`: of all choices of things and places, those with the fewest actions."""
+    """Return the shortest sequence of actions that solves task `index`, over all choices of things and places."""
     task = household_task(index)
     plans = (_played(World(task.house), errands) for errands in _choices(World(task.house), task.goal))
     return min(plans, key=len)
 
 
 def _choices(world: World, goal: Goal) -> Iterator[list[Action]]:
-    """Yield every way to do it: what is to be done in order, each thing where it is possible."""
+    """Yield every way to reach the goal: the errands in order, each with the place where it is possible."""
     things = [(thing, where) for thing, where in world.house.things if kind_of(thing) == goal.thing]
     for taken in itertools.permutations(things, goal.count):
         for place in _ends(world, goal):
@@ -45,7 +45,7 @@ def _choices(world: World, goal: Goal) -> Iterator[list[Action]]:
 
 
 def _ends(world: World, goal: Goal) -> list[str]:
-    """Return where the task can be brought to its end: the lamps, or the places of the kind."""
+    """Return where the task can be completed: the lamps, or the places of the goal's kind."""
     if goal.task_type == "light":
         return [thing for thing, _ in world.house.things if kind_of(thing) == goal.place]
     return [place for place in world.house.places if kind_of(place) == goal.place]
@@ -56,7 +56,7 @@ def _last_errand(goal: Goal, thing: str, end: str) -> Action:
 
 
 def _played(world: World, errands: list[Action]) -> tuple[str, ...]:
-    """Return the actions that do `errands` in order, with the ways between them and what is to be opened."""
+    """Return the actions that do `errands` in order, including the moves between them and the places to open."""
     done: list[str] = []
     for errand in errands:
         place = errand.where or world.place_of(errand.what) or ""
@@ -70,10 +70,10 @@ def _played(world: World, errands: list[Action]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """What a player without a map knows. Made anew for every reply.
+    """What a player without a map knows. Created anew for every reply.
 
     Attributes:
-        task: what is to be done, as the opening says it.
+        task: the task in the words of the opening.
         available: the actions that the last message lists.
         done: the actions taken so far.
     """
@@ -83,7 +83,7 @@ class Search:
     done: Sequence[str]
 
     def next_action(self) -> str:
-        """Return what to do next."""
+        """Return the next action."""
         found = _TASK.fullmatch(self.task)
         if found is None:
             return "look"
@@ -103,12 +103,12 @@ class Search:
         return any(action.startswith(f"{verb} {thing} ") for action in self.done)
 
     def _towards(self, wanted: str, place: str = "") -> str | None:
-        """Return the available action that matches `wanted`, or one that leads to it at a kind of place."""
+        """Return the available action that matches `wanted`, or one that leads to it, at a place of kind `place`."""
         ways = [wanted, *([rf"open {place} \d+", rf"go to {place} 1"] if place else [])]
         return next((action for way in ways for action in self.available if re.fullmatch(way, action)), None)
 
     def _onward(self) -> str:
-        """Return an action that shows more: opening what is closed here, or going where nobody has been."""
+        """Return an action that reveals more: opening something closed here, or going to an unvisited place."""
         opening = (action for action in self.available if action.startswith("open ") and action not in self.done)
         going = (action for action in self.available if action.startswith("go to ") and action not in self.done)
         return next(itertools.chain(opening, going), "look")

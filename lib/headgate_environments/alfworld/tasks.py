@@ -1,4 +1,4 @@
-"""The tasks: which house an index draws, and what is asked for in it."""
+"""The tasks: the house that an index draws, and the goal in it."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from headgate_environments.alfworld.world import TREATMENTS, House, World
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """What houses of one room are drawn from.
+    """The distribution of houses with one type of room.
 
     Attributes:
-        places: kinds of places, each with how many there are at least and at most.
-        things: kinds of things that can lie about.
-        lamp: the kind of lamp that every house of this room has one of; None without lamps.
+        places: kinds of places, each with its minimum and maximum number.
+        things: kinds of things that may occur.
+        lamp: the kind of lamp of which every such house has one; None without lamps.
     """
 
     places: tuple[tuple[str, int, int], ...]
@@ -110,7 +110,7 @@ ROOMS: Final = {
         ),
     ),
 }
-"""By name, in an order that every task depends on."""
+"""By name. The order matters: every task depends on it."""
 
 
 TaskType = Literal["place", "light", "clean", "heat", "cool", "two"]
@@ -122,20 +122,20 @@ _HOLLOW: Final = OPENABLE | {"bathtubbasin", "garbagecan", "sinkbasin"}
 """Kinds of places that things are put in, not on."""
 
 MIN_CANDIDATES: Final = 3
-"""Kinds of places, at least, that a thing which is asked for may lie at: the player has to search."""
+"""Minimum number of kinds of places where a wanted thing may be, so that the player has to search."""
 
 _COUNTS: Final = (0, 1, 1, 1, 2)
-"""How many things of a kind lie about that nobody asks for: one draw each."""
+"""Possible numbers of things of a kind that is not wanted; each kind draws one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What is asked for.
+    """What a task asks for.
 
     Attributes:
-        task_type: which of the six.
-        thing: the kind of thing that it is about.
-        place: the kind of place that it shall be put in or on; the kind of lamp for `light`.
+        task_type: one of the six types.
+        thing: the kind of thing to use.
+        place: the kind of place to put it in or on; for `light`, the kind of lamp.
     """
 
     task_type: TaskType
@@ -144,12 +144,12 @@ class Goal:
 
     @property
     def count(self) -> int:
-        """How many things it takes."""
+        """Number of things that it takes."""
         return 2 if self.task_type == "two" else 1
 
     @property
     def state(self) -> str | None:
-        """The state that the thing has to be in; None if any will do."""
+        """The required state of the thing; None if any state will do."""
         treatment = TREATMENTS.get(self.task_type)
         return treatment.makes if treatment else None
 
@@ -163,7 +163,7 @@ class Goal:
         return f"put {_a(thing)} {where} {_a(self.place)}"
 
     def is_met(self, world: World) -> bool:
-        """Return whether `world` is as it is asked for; what was so once and is no more does not count."""
+        """Return whether `world` meets the goal now; having met it earlier does not count."""
         if self.task_type == "light":
             return self._is_looked_at(world)
         places = (place for place in world.house.places if kind_of(place) == self.place)
@@ -188,7 +188,7 @@ def _a(words: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class HouseholdTask:
-    """A house and what is asked for in it; nothing there is as it is asked for yet."""
+    """A house and a goal in it; the house does not meet any part of the goal yet."""
 
     room: str
     house: House
@@ -207,7 +207,7 @@ def household_task(index: int) -> HouseholdTask:
 
 
 def _has(room: Room, task_type: TaskType) -> bool:
-    """Return whether `room` has what tasks of the type need."""
+    """Return whether `room` has what tasks of this type need."""
     if task_type == "light":
         return room.lamp is not None
     treatment = TREATMENTS.get(task_type)
@@ -221,7 +221,7 @@ def _drawn_places(room: Room, rng: random.Random) -> tuple[str, ...]:
 
 
 def _drawn_goal(task_type: TaskType, room: Room, kinds: list[str], rng: random.Random) -> Goal:
-    """Return something to ask for in a house with `kinds` of places."""
+    """Return a goal for a house with these kinds of places."""
     goals: dict[str, list[Goal]] = {}
     for goal in _goals(task_type, room, kinds):
         goals.setdefault(goal.thing, []).append(goal)
@@ -243,7 +243,7 @@ def _goals(task_type: TaskType, room: Room, kinds: list[str]) -> Iterator[Goal]:
 
 
 def _drawn_things(room: Room, places: tuple[str, ...], goal: Goal, rng: random.Random) -> Iterator[tuple[str, str]]:
-    """Yield what lies where: a kind of place that the thing fits is drawn first, then one of them."""
+    """Yield things with their places: first a fitting kind of place is drawn, then one place of that kind."""
     for kind in (*room.things, *filter(None, [room.lamp])):
         fitting = {kind_of(place) for place in places} & KINDS[kind].places
         if kind == goal.thing:

@@ -1,4 +1,4 @@
-"""A house in play: where everything is, what can be done now, and what doing it changes. The rules of ALFWorld."""
+"""A house in play: where everything is, which actions are possible, and their effects. The rules are ALFWorld's."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from headgate_environments.alfworld.kinds import KNIVES, LAMPS, OPENABLE, bears,
 
 @dataclass(frozen=True, slots=True)
 class House:
-    """A house as it is found. Names are kinds with numbers, such as `mug 1`.
+    """A house in its initial state. Names are kinds with numbers, such as `mug 1`.
 
     Attributes:
-        places: all of them, in the order in which they are told.
-        things: where each thing lies.
+        places: all places, in the order in which they are described.
+        things: pairs (thing, place where it is).
     """
 
     places: tuple[str, ...]
@@ -24,7 +24,7 @@ class House:
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """Something to do: `verb` names the rule; `what` and `where` are names, empty where the verb takes none."""
+    """An action: `verb` names its rule; `what` and `where` are names, empty if the verb takes none."""
 
     verb: str
     what: str = ""
@@ -55,8 +55,8 @@ class Treatment:
 
     Attributes:
         at: the kind of place.
-        makes: the state that the thing is in afterwards.
-        undoes: the state that it is not in afterwards; None if all others stay.
+        makes: the state that the thing gets.
+        undoes: the state that the thing loses; None if it keeps all others.
     """
 
     at: str
@@ -75,14 +75,14 @@ TREATMENTS: Final = {
 class World:
     """One house in play. Owned by one episode.
 
-    A thing is in hand or at one place, never both, and there is one thing in hand at most.
+    A thing is in hand or at one place, never both, and at most one thing is in hand.
 
     Attributes:
-        house: as it was found.
-        at: the place that the player stands at; None in the middle of the room.
+        house: the house in its initial state.
+        at: the place where the player stands; None in the middle of the room.
         held: the thing in hand.
-        opened: places that are open, of those that can be.
-        states: things with what became of them: `clean`, `hot`, `cool`, `sliced`, `on`.
+        opened: openable places that are open.
+        states: pairs (thing, state), with the states `clean`, `hot`, `cool`, `sliced`, `on`.
     """
 
     house: House
@@ -96,15 +96,15 @@ class World:
         self._where = dict(self.house.things)
 
     def things_at(self, place: str) -> list[str]:
-        """Return what is in or on `place`, whether it can be seen or not."""
+        """Return the things in or on `place`, visible or not."""
         return [thing for thing, where in self._where.items() if where == place]
 
     def place_of(self, thing: str) -> str | None:
-        """Return where `thing` is; None if it is in hand."""
+        """Return the place of `thing`; None if it is in hand."""
         return self._where.get(thing)
 
     def shows(self, place: str) -> bool:
-        """Return whether what is in or on `place` can be seen and reached from there."""
+        """Return whether the things in or on `place` can be seen and reached from there."""
         return kind_of(place) not in OPENABLE or place in self.opened
 
     def possible(self) -> dict[str, Action]:
@@ -113,11 +113,11 @@ class World:
         return dict(sorted(found.items()))
 
     def take(self, action: Action) -> None:
-        """Change what `action`, one of the possible ones, changes."""
+        """Apply the effect of `action`, which must be possible."""
         _EFFECTS.get(action.verb, _nothing)(self, action)
 
     def validate(self) -> None:
-        """Check what always holds; for tests."""
+        """Assert the invariants; for tests."""
         there = set(self._where) | ({self.held} if self.held else set())
         assert there == {thing for thing, _ in self.house.things}, "things neither come nor go"
         assert self.held not in self._where, "what is in hand is nowhere else"
@@ -157,12 +157,12 @@ class World:
             yield Action("move", self.held, place)
 
     def hold(self, thing: str) -> None:
-        """Take `thing` into the hand."""
+        """Pick up `thing`."""
         del self._where[thing]
         self.held = thing
 
     def put(self, place: str) -> None:
-        """Put what is in hand in or on `place`."""
+        """Put the thing in hand in or on `place`."""
         assert self.held is not None  # else the action would not be possible
         self._where[self.held] = place
         self.held = None

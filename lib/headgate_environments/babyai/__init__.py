@@ -1,1 +1,1 @@
-"""BabyAI: instructions in a grid world, told in words."""
+"""BabyAI: instructions in a grid world described in text."""

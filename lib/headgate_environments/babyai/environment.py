@@ -1,4 +1,4 @@
-"""`agentgym:babyai`: carry out a mission in a grid world that is told in words, in up to ten rounds."""
+"""`agentgym:babyai`: carry out a mission in a grid world described in text, in up to ten rounds."""
 
 from __future__ import annotations
 
@@ -70,14 +70,14 @@ DATA_LENGTH: Final = len(LEVELS) * SEEDS_PER_LEVEL
 
 @dataclass(slots=True)
 class World:
-    """One level under one seed, in play. Owned by one episode.
+    """A level with one seed, in play. Owned by one episode.
 
     Attributes:
         simulation: minigrid's environment.
         view: what the agent sees now.
-        steps: single steps taken.
-        reward: of the last step, in [0, 1].
-        is_over: whether the mission was accomplished, failed, or ran out of the level's own steps.
+        steps: number of single steps taken.
+        reward: reward of the last step, in [0, 1].
+        is_over: whether the mission was accomplished, failed, or exceeded the level's own limit of steps.
     """
 
     simulation: Any
@@ -92,14 +92,14 @@ class World:
         return str(self.simulation.mission)
 
     def step(self, action: int) -> None:
-        """Take one single step; `view` stays as it was until `look`."""
+        """Take a single step; `view` is not updated until `look`."""
         _, reward, terminated, truncated, _ = self.simulation.step(action)
         self.steps += 1
         self.reward = float(reward)
         self.is_over = bool(terminated or truncated)
 
     def look(self) -> None:
-        """Bring `view` up to date."""
+        """Update `view`."""
         self.view = _view_of(self.simulation, self.simulation.gen_obs())
 
 
@@ -114,7 +114,7 @@ def new_world(index: int) -> World:
 
 
 def require_minigrid() -> None:
-    """Raise unless minigrid is installed; does not load it.
+    """Raise unless minigrid is installed, without loading it.
 
     Raises:
         MissingExtraError: if it is not.
@@ -129,8 +129,8 @@ def _minigrid() -> Any:
     os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
     gymnasium = importlib.import_module("gymnasium")
     importlib.import_module("minigrid")
-    # Its generators print each rejected draw. A silent `print` in that one module, rather than a redirected stdout,
-    # which would swallow what other threads print.
+    # Its generators print each rejected draw. Silence `print` in that module only: a redirected stdout would swallow
+    # the output of other threads.
     levels: Any = importlib.import_module("minigrid.envs.babyai.core.roomgrid_level")
     levels.print = _say_nothing
     return gymnasium
@@ -146,7 +146,7 @@ def _view_of(simulation: Any, observation: Any) -> View:
 
 
 MAX_SEARCHES: Final = 600
-"""The bot can plan for ever within one step (UnlockToUnlock, seed 4); 200 steps of an ordinary run search 360 times."""
+"""The bot can plan forever within one step (UnlockToUnlock, seed 4); 200 steps of an ordinary run search 360 times."""
 
 _MOVES: Final = (LEFT, RIGHT, FORWARD)
 
@@ -190,7 +190,7 @@ class BabyAIEpisode(GameEpisode):
         )
 
     async def _outcome(self, reply: str) -> str | Score:
-        """Take the action in `reply`; a few milliseconds of work, done on the event loop."""
+        """Take the action in `reply`: a few milliseconds of work on the event loop."""
         action, problem = chosen_action(reply, self._world.view)
         if action is not None:
             self._take(action)
@@ -227,12 +227,12 @@ class BabyAIEnvironment(TextGame):
         licence="Apache-2.0",
         source="levels of minigrid; task rule published by WooooDyy/AgentGym",
         chance_score=0.23,
-        # minigrid's bot solves the tasks, but only six in ten within ten replies.
+        # minigrid's bot solves the tasks, but only six out of ten within ten replies.
         solver_rate=0.5,
     )
 
     async def _begun(self, index: int) -> BabyAIEpisode:
-        """Begin task `index` in a thread: building a world takes up to 20 ms, the first one loads minigrid."""
+        """Begin task `index` in a thread: building a world takes up to 20 ms, and the first one loads minigrid."""
         return BabyAIEpisode(await asyncio.to_thread(new_world, index))
 
     async def _action(self, kind: BaselineKind, index: int, conversation: Sequence[Message], rng: random.Random) -> str:
@@ -254,11 +254,11 @@ def babyai() -> BabyAIEnvironment:
 
 
 def chosen_action(reply: str, view: View) -> tuple[str | None, str]:
-    """Return the available action that `reply` names, or None with what to tell the model.
+    """Return the available action that `reply` names and "", or None and a message to the model.
 
-    The action stands after `Action:`, on that line or the next; a reply that is nothing but an action will do. Case,
+    The action follows `Action:`, on that line or the next; a reply that is just an action is accepted, too. Case,
     punctuation and articles do not matter, and a missing number means 1. More than one `Action:` is refused, as in
-    AgentGym, since the later ones answer to views that the model made up.
+    AgentGym, since the later ones respond to views that the model made up.
     """
     named = only_action(reply)
     if named is None:
@@ -285,7 +285,7 @@ def _goal_in(text: str) -> str:
 
 
 def _likeliest(available: Sequence[str], goal: str, rng: random.Random) -> str:
-    """Return the action with most words in common with the goal; without any, go on through the rooms."""
+    """Return the action with the most words in common with the goal; if none has two, move on through the rooms."""
     wanted = set(goal.replace("open", "toggle and go through").replace(",", "").split()) - {
         "the",
         "a",
@@ -303,14 +303,14 @@ def _likeliest(available: Sequence[str], goal: str, rng: random.Random) -> str:
 
 
 class _StuckError(Exception):
-    """The bot searches without end."""
+    """The bot searches endlessly."""
 
 
 @functools.lru_cache(maxsize=4096)
 def planned_actions(index: int, max_steps: int) -> tuple[str, ...]:
-    """Return the actions, by name, with which the bot plays task `index`; as far as it gets within `max_steps`.
+    """Return the names of the actions with which the bot plays task `index`, as far as it gets within `max_steps`.
 
-    Up to half a second of work the first time; the same at every call.
+    The first call takes up to half a second; every call returns the same.
     """
     trace = bot_steps(new_world(index), max_steps)
     world = new_world(index)
@@ -331,14 +331,14 @@ def planned_actions(index: int, max_steps: int) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _Stretch:
-    """Single steps as they matter to the world: where the moves end, and what is done there and after."""
+    """The effect of a series of single steps: the pose after the leading moves, and the steps from there on."""
 
     pose: Pose
     deeds: tuple[int, ...]
 
 
 def bot_steps(world: World, max_steps: int) -> list[int]:
-    """Play `world` as the bot does, until it is over; return the single steps, `max_steps` at most."""
+    """Let the bot play `world` until it is over; return its single steps, at most `max_steps`."""
     bot = _bot_class()(world.simulation)
     steps: list[int] = []
     try:
@@ -347,12 +347,12 @@ def bot_steps(world: World, max_steps: int) -> list[int]:
             steps.append(step)
             world.step(step)
     except (_StuckError, AssertionError):
-        return steps  # it has bugs in a few levels; what it has done so far is its plan
+        return steps  # the bot has bugs in a few levels; its steps so far are its plan
     return steps
 
 
 def _widest(available: dict[str, tuple[int, ...]], trace: Sequence[int]) -> tuple[str | None, int]:
-    """Return the action that covers most of the steps ahead in `trace`, with how many it covers."""
+    """Return the action that covers the most of the next steps in `trace`, and the number of steps that it covers."""
     best: tuple[str | None, int] = (None, 0)
     for action, steps in available.items():
         covered = _covered(_stretch(steps), trace)
@@ -362,7 +362,7 @@ def _widest(available: dict[str, tuple[int, ...]], trace: Sequence[int]) -> tupl
 
 
 def _covered(wanted: _Stretch, trace: Sequence[int]) -> int:
-    """Return how many steps of `trace` lead to the same pose and deeds as `wanted`, 0 if none do."""
+    """Return how many steps of `trace` have the same effect as `wanted`; 0 if none do."""
     moves = _leading_moves(trace)
     pose: Pose = (0, 0, 0)
     covered = 0
@@ -391,7 +391,7 @@ def _bot_class() -> Any:
     bot: Any = importlib.import_module("minigrid.utils.baby_ai_bot").BabyAIBot
 
     class BoundedBot(bot):  # type: ignore[misc]
-        """The bot, made to give up when it searches without end."""
+        """The bot, but it gives up when it searches endlessly."""
 
         def _shortest_path(self, *arguments: Any, **options: Any) -> Any:
             if self.bfs_counter > MAX_SEARCHES:

@@ -1,4 +1,4 @@
-"""What an agent in BabyAI sees, as text, and what it can do next, as named actions made of single steps."""
+"""The view of an agent in BabyAI as text, and its possible actions, each a name for a series of single steps."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, Final
 
 VIEW_SIZE: Final = 7
 LEFT, RIGHT, FORWARD, PICK_UP, DROP, TOGGLE, DONE = range(7)
-"""Single steps, as minigrid numbers them."""
+"""Single steps, with minigrid's numbers."""
 
 Cell = tuple[int, int]
 """A place relative to the agent: cells ahead, cells to the right."""
@@ -33,8 +33,8 @@ class Thing:
     Attributes:
         kind: `door`, `key`, `ball`, `box` or `goal`.
         colour: one of six.
-        state: of a door: `open`, `closed` or `locked`; else empty.
-        number: counts the things of one name from the nearest.
+        state: for a door, `open`, `closed` or `locked`; else empty.
+        number: rank among the things with the same plain name, the nearest being 1.
         cell: where it is.
     """
 
@@ -46,7 +46,7 @@ class Thing:
 
     @property
     def name(self) -> str:
-        """What actions call it."""
+        """Its name in actions."""
         return f"{self.plain_name} {self.number}"
 
     @property
@@ -56,7 +56,7 @@ class Thing:
 
 
 class View:
-    """One observation: things, free cells, and the load. Never changes; made after each action."""
+    """One observation: things, free cells, and the carried object. Immutable; created after each action."""
 
     def __init__(self, image: Any, carrying: tuple[str, str] | None) -> None:
         self._cells = {
@@ -64,12 +64,12 @@ class View:
             for column in range(VIEW_SIZE)
             for row in range(VIEW_SIZE)
         }
-        self._cells[_HERE] = (_KINDS.index("empty"), 0, 0)  # what is carried is drawn here
+        self._cells[_HERE] = (_KINDS.index("empty"), 0, 0)  # minigrid draws the carried object here
         self.carrying = carrying
 
     @cached_property
     def things(self) -> tuple[Thing, ...]:
-        """All things in view, the nearest first."""
+        """All things in view, nearest first."""
         numbers: Counter[tuple[int, ...]] = Counter()
         found = []
         for cell in sorted(self._cells, key=lambda cell: (abs(cell[0]) + abs(cell[1]), cell)):
@@ -81,7 +81,7 @@ class View:
 
     @cached_property
     def actions(self) -> dict[str, tuple[int, ...]]:
-        """The actions that can be taken now, by name, each with its single steps."""
+        """The available actions: name -> single steps."""
         available: dict[str, tuple[int, ...]] = {"turn left": (LEFT,), "turn right": (RIGHT,)}
         if self._is_free((1, 0)):
             available["move forward"] = (FORWARD,)
@@ -108,7 +108,7 @@ class View:
         facing = self._steps_to_face(thing.cell)
         if facing is None:
             return
-        # A single step that does nothing lets the mission notice that the agent stands there already.
+        # A single step without effect makes the mission check whether the agent already stands there.
         yield f"go to {thing.name}", facing or (DONE,)
         if thing.kind in ("key", "ball", "box") and self.carrying is None:
             yield f"pick up {thing.name}", (*facing, PICK_UP)
@@ -122,7 +122,7 @@ class View:
 
     @cached_property
     def _reachable(self) -> dict[Pose, tuple[int, ...]]:
-        """Every pose that can be reached over cells in view, with the fewest steps to it, nearest first."""
+        """Every pose that can be reached through cells in view, with the shortest steps to it, nearest first."""
         start: Pose = (0, 0, 0)
         found: dict[Pose, tuple[int, ...]] = {start: ()}
         waiting = deque([start])

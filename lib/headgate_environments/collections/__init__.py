@@ -1,4 +1,4 @@
-"""Adapters of collections: one module for each package whose environments are played under a prefix of their own."""
+"""Adapters to collections: one module for each package whose environments are played under its own prefix."""
 
-# Found by their entry points alone, each in a process that has its package.
+# Collections are found by entry points only, each in a process that has its package.
 __all__: list[str] = []

@@ -1,4 +1,4 @@
-"""`gymnasium:<id>`: environments of gymnasium that can be played in text, its toy games above all."""
+"""`gymnasium:<id>`: environments of gymnasium that can be played in text, mainly its toy games."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class GymnasiumEpisode:
         return Continue((Message("user", problem or self._told()),))
 
     def sampled(self, rng: random.Random) -> str:
-        """Return any action that the environment takes."""
+        """Return a random action that the environment accepts."""
         self._made.action_space.seed(rng.randrange(2**31))
         return str(self._made.action_space.sample())
 
@@ -79,7 +79,7 @@ class GymnasiumEpisode:
         return bool(has_ended or self._is_cut)
 
     def _action(self, reply: str) -> tuple[Any, str]:
-        """Return the action in `reply`, and what is wrong with it, if anything is."""
+        """Return the action in `reply`, and the problem with it; "" if there is none."""
         named = list(named_actions(without_thinking(reply)))
         if len(named) != 1:
             return None, f"One 'Action:' per reply is taken; yours has {len(named)}. Nothing was done."
@@ -97,14 +97,14 @@ class GymnasiumEpisode:
 
 
 class GymnasiumEnvironment:
-    """One id of gymnasium. The index is the seed of the game. Lives as long as its user; episodes share nothing."""
+    """One id of gymnasium. The index is the seed of the game. Episodes share no state."""
 
     def __init__(self, name: str, game: Game) -> None:
         self._name = name
         self._id = member_of(name, PREFIX)
         self._game = game
         self._best: dict[int, int] | None = None
-        self._lock = threading.Lock()  # protects that the best actions are worked out once
+        self._lock = threading.Lock()  # makes sure that the best actions are computed once
         self.spec = EnvironmentSpec(
             name=name,
             summary=f"gymnasium's {self._id}, told in text",
@@ -126,9 +126,9 @@ class GymnasiumEnvironment:
     async def baseline(
         self, kind: BaselineKind, index: int, seed: int, conversation: Sequence[Message], rng: random.Random
     ) -> str:
-        """Reply with any action, a simple plan over and over, or what value iteration or the blackjack table says.
+        """Reply with a random action, a repeated simple plan, or the action by value iteration or the blackjack table.
 
-        Where a game has neither a plan nor known transitions, all three draw any action.
+        If a game has neither a plan nor known transitions, all three reply with a random action.
         """
         del seed
         replies = [message.content for message in conversation if message.role == "assistant"]
@@ -144,7 +144,7 @@ class GymnasiumEnvironment:
         return rng.choice(self._game.actions) if self._game.actions else self._begun(index).sampled(rng)
 
     def _solved(self, index: int, replies: Sequence[str]) -> str | None:
-        """Return the best action after `replies`, which are played again; None where nothing tells it."""
+        """Return the best action after replaying `replies`; None if it cannot be known."""
         episode = self._begun(index)
         for reply in replies:
             episode.take(reply)
@@ -160,14 +160,14 @@ class GymnasiumEnvironment:
 
 
 class GymnasiumCollection:
-    """What is registered with gymnasium, by itself or by installed plugins, and can be played in text."""
+    """Environments registered by gymnasium or by installed plugins that can be played in text."""
 
     prefix = PREFIX
     summary = "gymnasium's toy games in text; others whose observations and actions are text or numbers, by their id"
     extra = PREFIX
 
     def names(self) -> tuple[str, ...]:
-        """Return the toy games, sorted. Others are found by name: only making them shows whether they are text."""
+        """Return the toy games, sorted. Others are found by name: only making one shows whether it is text."""
         registered = required("gymnasium", _FEATURE, PREFIX).registry
         return tuple(sorted(f"{PREFIX}:{one}" for one in GAMES if one in registered))
 
@@ -178,7 +178,7 @@ class GymnasiumCollection:
         try:
             gym.spec(member)
         except (gym.error.Error, ModuleNotFoundError) as error:
-            why, *_ = str(error).partition(" Did you mean")  # what it means may be no game in text
+            why, *_ = str(error).partition(" Did you mean")  # gymnasium's suggestion may not be playable in text
             raise unknown(name, self.names(), why.rstrip(".")) from error
         made = made_environment(name, member)
         game = GAMES.get(member) or _game(name, made, gym.spaces)
@@ -192,7 +192,7 @@ def gymnasium_text() -> GymnasiumCollection:
 
 
 def made_environment(name: str, member: str) -> Any:
-    """Return a new environment of gymnasium, drawing itself in characters if it can.
+    """Return a new environment of gymnasium, one that renders itself as text if it can.
 
     Raises:
         EnvironmentFailedError: if gymnasium cannot make it.
@@ -204,7 +204,7 @@ def made_environment(name: str, member: str) -> Any:
         modes = getattr(made_by, "metadata", {})
         drawing = {"render_mode": "ansi"} if "ansi" in modes.get("render_modes", ()) else {}
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # what gymnasium recommends to developers of environments
+            warnings.simplefilter("ignore")  # gymnasium's advice to developers of environments
             return gym.make(member, disable_env_checker=True, **drawing)
     except Exception as error:
         raise EnvironmentFailedError(

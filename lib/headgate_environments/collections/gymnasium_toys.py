@@ -1,4 +1,4 @@
-"""gymnasium's own toy games as text: what they are told as, how their actions are called, how their returns score."""
+"""gymnasium's own toy games as text: how they are described, what their actions are called, how returns are scored."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ _TAXI_STOPS: Final = ("R", "G", "Y", "B", "in the taxi")
 
 @dataclass(frozen=True, slots=True)
 class Game:
-    """How one game of gymnasium is told and scored.
+    """How one game of gymnasium is described and scored.
 
     Attributes:
-        rules: what the model is told first.
-        actions: their names, by number; empty where numbers are all there is.
-        rounds: replies at most.
-        score: from the sum of rewards, and whether the game came to its end, to [0, 1].
-        pass_mark: where a success begins.
-        told: the game in its present state, from the unwrapped environment and the observation.
-        thumb: what `greedy` plays, over and over.
-        chance: what the random baseline scores, in `GAMES` over tasks 0 to 399; None where nobody measured it.
+        rules: the opening message to the model.
+        actions: names of the actions, by number; empty if the actions are free text.
+        rounds: maximum number of replies.
+        score: function of the sum of rewards and of whether the game ended, to [0, 1].
+        pass_mark: smallest score of a success.
+        told: describes the current state, given the unwrapped environment and the observation.
+        thumb: actions that `greedy` repeats.
+        chance: mean score of the random baseline, in `GAMES` over tasks 0 to 399; None if not measured.
         solver_rate: success rate of the solver, in `GAMES` over tasks 0 to 99.
     """
 
@@ -40,12 +40,12 @@ class Game:
 
 
 def clamped(total: float, _: bool) -> float:
-    """Return the sum of rewards, cut to [0, 1]."""
+    """Return the sum of rewards, clamped to [0, 1]."""
     return min(1.0, max(0.0, total))
 
 
 def drawn(game: Any, observation: Any) -> str:
-    """Return the game's own picture in characters, the player's place in brackets, or the bare observation."""
+    """Return the game rendered as text, with the player's place in brackets, or else the bare observation."""
     if game.render_mode != "ansi":
         return str(observation)
     picture = _HIGHLIGHTED.sub(lambda found: f"[{found[1]}]", str(game.render()))
@@ -129,7 +129,7 @@ GAMES: Final[Mapping[str, Game]] = {
 
 
 def plain_game(actions: int | None) -> Game:
-    """Return how a game that nobody described is told: by what it shows, with its actions by number or in words."""
+    """Return the description of a game that is not in `GAMES`: its plain observation, with numbered or free actions."""
     how = "The actions are words." if actions is None else f"The actions are the numbers 0 to {actions - 1}."
     return Game(
         rules=f"You play a game, told as it is. {how}",
@@ -141,7 +141,7 @@ def plain_game(actions: int | None) -> Game:
 
 
 def basic_strategy(observation: Any) -> str:
-    """Return what to do at blackjack, by the well-known table without splitting and doubling."""
+    """Return the action at blackjack by the well-known basic strategy, without splitting and doubling."""
     own, dealer, usable_ace = observation
     if usable_ace:
         return "hit" if own <= 17 or (own == 18 and dealer in {1, 9, 10}) else "stick"
@@ -151,7 +151,7 @@ def basic_strategy(observation: Any) -> str:
 
 
 def best_actions(transitions: Mapping[int, Mapping[int, Any]], discount: float = 0.995) -> dict[int, int]:
-    """Return the best action of each state by value iteration over `P` of gymnasium's toy games."""
+    """Return the best action of each state, by value iteration over the transitions `P` of gymnasium's toy games."""
     values = dict.fromkeys(transitions, 0.0)
 
     def worth(state: int, action: int) -> float:

@@ -1,4 +1,4 @@
-"""Draws of inspect without a seed, made the same for everybody. Imports inspect_ai: only for `inspect_tasks`."""
+"""Makes inspect's unseeded draws deterministic. Imports inspect_ai: only for `inspect_tasks`."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _SEED: Final = 0
 
 
 class DrawnChoices(Choices):
-    """The choices of one sample, in an order that is drawn from its index whenever a solver shuffles them.
+    """The choices of one sample; whenever a solver shuffles them, their order is drawn from the sample's index.
 
-    A generator that a solver brings is not asked: it would give each sample an order by when its turn comes.
+    A solver's own generator is ignored: with it, a sample's order would depend on when the sample runs.
     """
 
     def __init__(self, choices: list[str], index: int) -> None:
@@ -26,16 +26,16 @@ class DrawnChoices(Choices):
         self._index = index
 
     def shuffle(self, rand: random.Random | None = None) -> None:
-        """Shuffle, as the class says."""
+        """Shuffle the choices by the sample's index; `rand` is ignored."""
         del rand
         super().shuffle(random.Random(self._index))
 
 
 @contextlib.contextmanager
 def same_draws() -> Iterator[None]:
-    """Let the task that the block makes draw samples, and the order of their choices, as it does everywhere.
+    """Make a task that is created in the block draw the same samples and orders of choices on every machine.
 
-    The global generators and shuffled choices get a seed; seeds that a task states are kept.
+    The global generators and shuffled choices get a fixed seed; seeds that a task sets itself are kept.
     """
     shuffle_choices = MemoryDataset.shuffle_choices
 

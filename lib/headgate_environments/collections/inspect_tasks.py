@@ -20,7 +20,7 @@ _UNREADABLE: Final = (ValueError, LookupError, TypeError, AttributeError, Arithm
 
 
 class InspectTasks:
-    """The samples of one inspect task. Its solver runs as inspect runs it, with a `generate` that asks our model."""
+    """The samples of one inspect task. Its solver runs as under inspect, with a `generate` that asks our model."""
 
     def __init__(self, name: str, task: Any) -> None:
         self._name = name
@@ -28,10 +28,10 @@ class InspectTasks:
         self._scorer = _scorer_of(task)
 
     async def play(self, index: int, ask: Ask) -> Score | ForJudge:
-        """Run the task's solver on sample `index`, then its first scorer; with a grader, return what it is asked.
+        """Run the task's solver on sample `index`, then its first scorer; if that is a grader, return its question.
 
         Raises:
-            EnvironmentFailedError: if the scorer gives no number.
+            EnvironmentFailedError: if the scorer does not return a number.
         """
         sample = deepcopy(self._task.dataset[index])
         sample.id = index if sample.id is None else sample.id
@@ -61,7 +61,7 @@ class InspectTasks:
             return ForJudge((judge.question,))
 
     def target(self, index: int) -> str:
-        """Return the first target of sample `index`, as `multiple_choice` wants it where there are choices."""
+        """Return the first target of sample `index`; if it has choices, in the form that `multiple_choice` expects."""
         sample = self._task.dataset[index]
         target = sample.target if isinstance(sample.target, str) else next(iter(sample.target), "")
         return f"ANSWER: {target}" if sample.choices else target
@@ -84,7 +84,7 @@ class InspectTasks:
     async def _scored(self, state: Any) -> Score:
         try:
             given = await self._scorer(state, state.target)
-        except _UNREADABLE as error:  # or a model could void its sample by a reply that the scorer cannot parse
+        except _UNREADABLE as error:  # else a model could void its sample with a reply that the scorer cannot parse
             return Score(0.0, success=False, why=f"the scorer cannot read the reply: {type(error).__name__}")
         value = None if given is None else given.value
         if isinstance(value, list | dict) or value is None:
@@ -93,14 +93,14 @@ class InspectTasks:
         if math.isnan(number):
             raise EnvironmentFailedError(f"the scorer of {self._name!r} could not score the sample")
         clamped = min(1.0, max(0.0, number))
-        # Some scorers give back the whole reply: that is nothing to vote on.
+        # Some scorers return the whole reply, which is no answer to vote on.
         answer = given.answer if isinstance(given.answer, str) and given.answer != state.output.completion else None
         why = f"inspect's scorer gives {value!r:.80}"
         return Score(clamped, success=clamped >= 1.0, why=why, answer=answer)
 
 
 class InspectCollection:
-    """Tasks of installed packages that extend inspect, and of files."""
+    """Tasks of installed packages that extend inspect, and tasks in files."""
 
     prefix = PREFIX
     summary = "Tasks written for inspect_ai, by package/task or path/to/file.py@task"
@@ -114,7 +114,7 @@ class InspectCollection:
         return tuple(sorted(f"{PREFIX}:{registry.registry_info(task).name}" for task in tasks))
 
     def environment(self, name: str) -> AskedEnvironment:
-        """Make the environment `name`; loads its data."""
+        """Make the environment `name` and load its data."""
         task = self._task(name, member_of(name, PREFIX))
         _check(name, task)
         made = GradedEnvironment if _grader_of(task) else AskedEnvironment
@@ -159,7 +159,7 @@ def _spec(name: str, task: Any) -> EnvironmentSpec:
 
 
 def _check(name: str, task: Any) -> None:
-    """Refuse what an episode of text with one model cannot play."""
+    """Refuse a task that a text episode with one model cannot play."""
     info = _required("_util.registry").registry_info
     grader = _grader_of(task)
     if any("model_graded" in info(scorer).name for scorer in task.scorer or ()) and not grader:
@@ -179,13 +179,13 @@ def _check(name: str, task: Any) -> None:
 
 
 def _sandboxes(task: Any, samples: Iterable[Any]) -> set[str]:
-    """Return the kinds of sandboxes that samples need."""
+    """Return the kinds of sandboxes that the samples need."""
     needed = (task.sandbox, *(sample.sandbox for sample in samples))
     return {str(one.type) for one in needed if one is not None}
 
 
 def _grader_of(task: Any) -> str:
-    """Return which scorer of inspect asks a grader for the score; empty for a task that is scored by rules."""
+    """Return the name of the task's scorer if it asks a grader for the score; empty if it scores by rules."""
     registry = _required("_util.registry")
     first = next(iter(task.scorer or ()), None)
     name = str(registry.registry_info(first).name) if first is not None else ""
@@ -193,7 +193,7 @@ def _grader_of(task: Any) -> str:
 
 
 def _scorer_of(task: Any) -> Any:
-    """Return the first scorer; a grader that the task names is left out of it, since the run names the judge."""
+    """Return the first scorer, without the grader that the task names: the run names the judge."""
     registry, first = _required("_util.registry"), next(iter(task.scorer))
     given = registry.registry_params(first)
     if not (grader := _grader_of(task)) or given.get("model") is None:

@@ -1,4 +1,4 @@
-"""What every adapter does alike: bring in its package, read an answer in tags, name what was meant."""
+"""What all adapters share: import their package, read an answer in tags, suggest the name that was meant."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from headgate.environments import Environment
 from headgate.environments.answers import last_tagged, without_thinking
 
 _GLOBAL_DICE: Final = threading.Lock()
-"""Protects Python's and numpy's global generators while a block has put its own state there."""
+"""Protects Python's and numpy's global generators while a block has set its own state there."""
 
 
 class OwnDice:
-    """Where the global generators of Python and numpy stand for one user of them, whoever else draws meanwhile.
+    """One user's own state of the global generators of Python and numpy, unaffected by other users' draws.
 
-    A copy goes on from the same place by itself.
+    A copy continues independently from the same state.
     """
 
     def __init__(self, seed: int) -> None:
@@ -32,9 +32,9 @@ class OwnDice:
 
     @contextlib.contextmanager
     def thrown(self) -> Iterator[None]:
-        """Let the block draw from these dice; afterwards the global generators are as they were.
+        """Let the block draw from this state; afterwards the global generators have their previous state.
 
-        Nothing may be awaited in the block: all others wait for their dice.
+        The block must not await anything: it holds a lock that all other users wait for.
         """
         numpy_random = _numpy_random()
         with _GLOBAL_DICE:
@@ -50,7 +50,7 @@ class OwnDice:
 
 
 def _numpy_random() -> Any:
-    return importlib.import_module("numpy.random")  # not at the top: describing a collection is cheap
+    return importlib.import_module("numpy.random")  # not at the top: describing a collection must be cheap
 
 
 def required(module: str, feature: str, extra: str) -> Any:
@@ -68,31 +68,31 @@ def required(module: str, feature: str, extra: str) -> Any:
 
 
 def member_of(name: str, prefix: str) -> str:
-    """Return what stands behind the colon of `name`.
+    """Return the part of `name` after the colon.
 
     Raises:
         UnknownEnvironmentError: if `name` does not belong to the collection `prefix`.
     """
     found, colon, member = name.partition(":")
     if found != prefix or not colon or not member:
-        raise UnknownEnvironmentError(f"{name!r} is no environment of the collection {prefix!r}, as {prefix}:<name> is")
+        raise UnknownEnvironmentError(f"{name!r} must have the form {prefix}:<name> in the collection {prefix!r}")
     return member
 
 
 def unknown(name: str, known: Iterable[str], why: str = "") -> UnknownEnvironmentError:
-    """Return the error for an environment that a collection does not have, with the nearest name that it has."""
+    """Return the error for an environment that a collection does not have; it suggests the nearest name."""
     members = {one.partition(":")[2]: one for one in known}  # the common prefix would make any two look alike
     near = nearest_name(name.partition(":")[2], members)
     hint = f"; did you mean {members[near]!r}?" if near else ""
     reason = f": {why}" if why else ""
     return UnknownEnvironmentError(
         f"environment {name!r} is not in its collection{reason}{hint}",
-        next_step=f"`headgate environments --collection {name.partition(':')[0]}` lists what is in it.",
+        next_step=f"`headgate environments --collection {name.partition(':')[0]}` lists its environments.",
     )
 
 
 class ListedCollection(abc.ABC):
-    """A collection that knows all of its members; implements `Collection`."""
+    """A collection with a complete list of its members; implements `Collection`."""
 
     prefix: str
     summary: str
@@ -111,7 +111,7 @@ class ListedCollection(abc.ABC):
 
     @abc.abstractmethod
     def _members(self) -> Iterable[str]:
-        """Return the members, prefix left out; raises where its package cannot be used."""
+        """Return the members without the prefix; raises if the package cannot be used."""
 
     @abc.abstractmethod
     def _made(self, member: str) -> Environment:
@@ -122,6 +122,6 @@ class ListedCollection(abc.ABC):
 
 
 def tagged_answer(reply: str) -> str | None:
-    """Return what the last closed `<answer>…</answer>` of `reply` holds, thoughts left out, or None."""
+    """Return the content of the last closed `<answer>…</answer>` in `reply`, ignoring thoughts, or None."""
     answer = last_tagged(without_thinking(reply), "answer")
     return None if answer is None else answer.strip()

@@ -1,4 +1,4 @@
-"""`reasoning-gym:<data set>`: puzzles of one question and one answer, drawn from the index by reasoning-gym."""
+"""`reasoning-gym:<data set>`: puzzles with one question and one answer, which reasoning-gym draws from the index."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ CHANCE: Final[Mapping[str, float]] = {
     "self_reference": 0.017,
     "string_manipulation": 0.017,
 }
-"""Mean over tasks 0 to 59; 0 in all others."""
+"""Mean score of the random baseline over tasks 0 to 59; it is 0 in all other data sets."""
 
 Entry = Mapping[str, Any]
 Gate = Callable[[str, Entry], bool]
@@ -49,27 +49,27 @@ Gate = Callable[[str, Entry], bool]
 _HASHED: Final = "its tasks change with PYTHONHASHSEED"
 
 LEFT_OUT: Final[Mapping[str, str]] = {
-    "codeio": "its scorer executes what the model wrote; affine:abd and affine:ded ask its programs in a sandbox",
+    "codeio": "its scorer executes the model's code; affine:abd and affine:ded run its programs in a sandbox",
     "composite": "it is a mixture of the others",
-    "intermediate_integration": "its scorer simplifies whatever formula the model wrote, in time without bound",
+    "intermediate_integration": "its scorer simplifies the model's formula, which can take unbounded time",
     "isomorphic_strings": _HASHED,
     "knight_swap": _HASHED,
     "list_functions": _HASHED,
     "polynomial_multiplication": _HASHED,
-    "propositional_logic": "a premise repeated is a full score",
+    "propositional_logic": "repeating a premise gets the full score",
     "ransom_note": _HASHED,
     "time_intervals": "its tasks change with the date",
     "word_ladder": _HASHED,
 }
 
 MADE_ONE_BY_ONE: Final = frozenset({"acre"})
-"""These draw all their tasks before the first: each task is the first one of a data set of its own seed."""
+"""Data sets that draw all their tasks before the first: here each task is the first of a data set with its own seed."""
 
 NO_SOLUTION: Final = frozenset({"boxnet", "rush_hour"})
-"""The package tells no answer to these."""
+"""Data sets for which the package gives no answer."""
 
 _EXPONENT: Final = re.compile(r"(?<!\w)\d+(?:\.\d*)?[eE][+-]?\d{3,}", re.ASCII)
-"""Numbers as long as 1e999999 cost a scorer minutes to write out."""
+"""Numbers such as 1e999999, which take a scorer minutes to write out."""
 
 _ARITHMETIC: Final = re.compile(r"(?:\d{1,6}|[+\-/() ]|\*(?!\*))*")
 _POLYNOMIAL: Final = re.compile(r"(?:\d{1,6}|\*\*[ ]?\d{1,2}(?!\d)|[A-Za-z]|[+\-/(). ]|\*(?!\*))*")
@@ -88,19 +88,19 @@ def _arithmetic(answer: str, _: Entry) -> bool:
 
 
 def _four_given_numbers(answer: str, entry: Entry) -> bool:
-    """The package's scorer takes any four numbers."""
+    """Check that the four given numbers are used: the package's scorer accepts any four numbers."""
     used = sorted(map(int, re.findall(r"[0-9]+", answer))) if _arithmetic(answer, entry) else []
     return used == sorted(map(int, entry["metadata"]["numbers"]))
 
 
 def _antiderivative(answer: str, _: Entry) -> bool:
-    """A sum of powers; no functions, nor powers of powers, which would take their time to work out."""
+    """Check for a sum of powers, without functions and powers of powers, which could take long to evaluate."""
     is_short = len(answer) <= _FORMULA_CHARS
     return is_short and _POLYNOMIAL.fullmatch(answer) is not None and not _POWER_OF_BRACKETS.search(answer)
 
 
 def _probability(answer: str, entry: Entry) -> bool:
-    """The package's scorer gives full marks to a prefix of the number, such as 0."""
+    """Check the value: the package's scorer gives full marks to a prefix of the number, such as 0."""
     try:
         return _PROBABILITY.fullmatch(answer) is not None and abs(Fraction(answer) - Fraction(entry["answer"])) <= 1e-4
     except ZeroDivisionError:
@@ -108,7 +108,7 @@ def _probability(answer: str, entry: Entry) -> bool:
 
 
 _GATES: Final[Mapping[str, Gate]] = {
-    # These scorers evaluate the answer as Python; a full score needs no more than these characters.
+    # These scorers evaluate the answer as Python; a right answer needs no other characters than these.
     "binary_matrix": _only(r"[0-9\s]*"),
     "countdown": _arithmetic,
     "n_queens": _only(r"[Q_\s]*"),
@@ -124,7 +124,7 @@ _GATES: Final[Mapping[str, Gate]] = {
 
 
 def may_be_scored(dataset: str, answer: str, entry: Entry) -> bool:
-    """Return whether the package's scorer may see `answer`; where not, it is wrong."""
+    """Return whether the package's scorer may see `answer`; if not, the answer counts as wrong."""
     if answer == solution(dataset, entry):
         return True
     gate = _GATES.get(dataset)
@@ -132,7 +132,7 @@ def may_be_scored(dataset: str, answer: str, entry: Entry) -> bool:
 
 
 def solution(dataset: str, entry: Entry) -> str | None:
-    """Return the package's own answer to a task, None where it tells none."""
+    """Return the package's own answer to a task, or None if it gives none."""
     if dataset in NO_SOLUTION:
         return None
     if dataset == "graph_color":
@@ -147,7 +147,7 @@ PREFIX: Final = "reasoning-gym"
 DATA_SEED: Final = 7
 DATA_LENGTH: Final = 100_000
 ANSWER_CHARS: Final = 20_000
-"""The longest right answers, moves of a tower of Hanoi, have some 4 000 characters."""
+"""The longest right answers, moves of a tower of Hanoi, have about 4 000 characters."""
 
 _HOW_TO_ANSWER: Final = "Give your final answer between <answer> and </answer>, and nothing else between them."
 _NUMBER: Final = re.compile(r"-?\d+(?:\.\d+)?")
@@ -157,14 +157,14 @@ _WORD: Final = re.compile(r"[A-Za-z]+")
 class ReasoningTasks:
     """One data set of reasoning-gym. Thread-safe; the data set is made with the first task.
 
-    A task depends on its index alone. The score is 1 where the package's scorer gives its full mark, else 0: what it
-    gives for less is meant for training, and pays for any text at all in many data sets.
+    A task depends on its index alone. The score is 1 if the package's scorer gives its full mark, else 0: its partial
+    marks are meant for training, and in many data sets any text gets some.
     """
 
     def __init__(self, dataset: str) -> None:
         self._dataset = dataset
         self._made: Any = None
-        self._lock = threading.Lock()  # protects the making of the data set, and of tasks, which no package promises
+        self._lock = threading.Lock()  # the package does not promise that making data sets and tasks is thread-safe
         self._entries: TaskCache[Entry] = TaskCache(self._entry, capacity=256)
         self.spec = EnvironmentSpec(
             name=f"{PREFIX}:{dataset}",
@@ -191,9 +191,9 @@ class ReasoningTasks:
     async def baseline(
         self, kind: BaselineKind, index: int, seed: int, conversation: Sequence[Message], rng: random.Random
     ) -> str:
-        """Reply with the package's own answer (`solver`), the question's last number or first word, or any of both.
+        """Reply with the package's own answer (`solver`), the question's last number or first word, or any of them.
 
-        Where the package tells no answer, the solver replies as `greedy` does.
+        If the package gives no answer, the solver replies as `greedy` does.
         """
         del seed
         text = conversation[0].content.removesuffix(_HOW_TO_ANSWER)
@@ -238,12 +238,12 @@ class ReasoningTasks:
         scorer = gym.get_score_answer_fn(self._dataset) if self._made is None else self._made.score_answer
         try:
             return float(scorer(answer, entry)) >= 1.0
-        except Exception:  # noqa: BLE001 - scorers read their own answers, so what breaks one is the model's answer
+        except Exception:  # noqa: BLE001 - scorers can read their own answers: if one fails, the model's answer is bad
             return False
 
 
 class ReasoningGym(ListedCollection):
-    """The data sets of reasoning-gym, but those of `LEFT_OUT`."""
+    """The data sets of reasoning-gym, without those in `LEFT_OUT`."""
 
     prefix = PREFIX
     summary = "Puzzles of one question in some 95 families, generated and scored by reasoning-gym"

@@ -1,4 +1,4 @@
-"""Episodes of packages that ask the model themselves: their coroutine waits while the model replies elsewhere."""
+"""Episodes of packages that call the model themselves: their coroutine is suspended while the model replies."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ CLOSE_S: Final = 5.0
 
 
 class RewrittenConversationError(EnvironmentFailedError):
-    """A package sends the model another past than the one that it has had."""
+    """A package sends the model a conversation that contradicts the earlier one."""
 
 
 class ResumedEpisode:
-    """One run of a package's own coroutine, which goes on whenever the model has replied.
+    """One run of a package's own coroutine, resumed whenever the model has replied.
 
     Owned by one worker; the task that runs the coroutine ends with the episode. Invariant: the coroutine waits for a
     reply, or the episode is over.
@@ -41,11 +41,11 @@ class ResumedEpisode:
 
     @classmethod
     async def begun(cls, play: Play) -> ResumedEpisode:
-        """Return an episode that runs `play` and has been asked its first question.
+        """Return an episode that runs `play`, up to its first question.
 
         Raises:
             EnvironmentFailedError: if `play` ends without asking the model anything.
-            Exception: whatever `play` raises before it asks.
+            Exception: whatever `play` raises before its first question.
         """
         episode = cls()
         episode._playing = asyncio.ensure_future(play(episode._ask))
@@ -61,11 +61,11 @@ class ResumedEpisode:
 
     @property
     def opening(self) -> tuple[Message, ...]:
-        """What the model was asked first, and since."""
+        """The conversation with the model so far."""
         return self._said
 
     async def answer(self, reply: str) -> Continue | Score | ForJudge:
-        """Give `reply` to the coroutine and return what it says next.
+        """Pass `reply` to the coroutine and return its next message or its result.
 
         Raises:
             Exception: whatever the coroutine raises.
@@ -90,7 +90,7 @@ class ResumedEpisode:
         return await self._replies.get()
 
     async def _next(self) -> Continue | Score | ForJudge:
-        assert self._playing is not None  # nobody answers an episode that is closed
+        assert self._playing is not None  # a closed episode gets no answers
         asked = asyncio.ensure_future(self._asked.get())
         try:
             await asyncio.wait([asked, self._playing], return_when=asyncio.FIRST_COMPLETED)
@@ -104,7 +104,7 @@ class ResumedEpisode:
         known = len(self._said)
         if [message.content for message in conversation[:known]] != [message.content for message in self._said]:
             raise RewrittenConversationError(
-                "it changes what the model was told or replied before, which an episode cannot",
+                "it changes earlier messages to or from the model, which an episode cannot do",
                 next_step="Use a variant of it that only appends to the conversation.",
             )
         new = conversation[known:]
@@ -113,7 +113,7 @@ class ResumedEpisode:
 
 
 def _problem_of(reply: str, said: Sequence[Message]) -> str:
-    """Return why a last reply is worth nothing, whatever the package's scorer makes of it; empty if it may be."""
+    """Return why a last reply must score 0, whatever the package's scorer says; empty if it need not."""
     text = reply.strip()
     if not text:
         return "the reply is empty"
@@ -125,10 +125,10 @@ def _problem_of(reply: str, said: Sequence[Message]) -> str:
 
 
 REPLY_CHARS: Final = 100_000
-"""Longer replies score 0 unread: the scorers of others need not be made for them."""
+"""Longer replies score 0 unread: other packages' scorers may not be made for them."""
 
 MAX_ROUNDS: Final = 30
-"""Replies where the package sets no bound of its own."""
+"""Maximum number of replies if the package sets none."""
 
 _WORD: Final = re.compile(r"-?\d+(?:\.\d+)?|[A-Za-z]+")
 
@@ -141,15 +141,15 @@ class Tasks(Protocol):
         ...
 
     def target(self, index: int) -> str:
-        """Return the answer that the package states for task `index`; empty where it states none."""
+        """Return the package's answer to task `index`; empty if it gives none."""
         ...
 
 
 class AskedEnvironment:
-    """A list of tasks, each played by a coroutine of its package. Lives as long as its collection's user.
+    """A list of tasks, each played by a coroutine of its package.
 
-    `random` replies with a word of what was said last, `greedy` with its last word or number, `solver` with the target
-    that the package states, which is a solution only where the answer alone is asked for: `spec.solver_rate` is 0.
+    `random` replies with a random word of the last message, `greedy` with its last word or number, `solver` with the
+    package's target, which solves only tasks that ask for the bare answer: `spec.solver_rate` is 0.
     """
 
     def __init__(self, spec: EnvironmentSpec, tasks: Tasks) -> None:
@@ -157,14 +157,14 @@ class AskedEnvironment:
         self._tasks = tasks
 
     async def open(self, index: int, seed: int) -> ResumedEpisode:
-        """Begin task `index`; `seed` is not used, as the package's tasks are listed."""
+        """Begin task `index`; `seed` is not used, since the package's tasks are a list."""
         del seed
         return await ResumedEpisode.begun(lambda ask: self._tasks.play(index, ask))
 
     async def baseline(
         self, kind: BaselineKind, index: int, seed: int, conversation: Sequence[Message], rng: random.Random
     ) -> str:
-        """Reply as the class says."""
+        """Reply as described in the class."""
         del seed
         if kind == "solver":
             return self._tasks.target(index)

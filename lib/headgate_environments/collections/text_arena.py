@@ -1,4 +1,4 @@
-"""`textarena:<game>`: games of textarena for one player, or for two, the other of whom plays at random."""
+"""`textarena:<game>`: games of textarena for one player, or for two, with an opponent that plays at random."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ CHANCE: Final[Mapping[str, float]] = {
     "Sudoku-v0": 0.2,
     "Sudoku-v0-easy": 0.1,
 }
-"""Mean over tasks 0 to 19, drawing from the moves that the game takes. The other games are not measured."""
+"""Mean score over tasks 0 to 19 of random moves that the game accepts. The other games are not measured."""
 
 _BRACKETS: Final = re.compile(r"\[[^\[\]\n]{1,20}\]")
 _LISTED: Final = re.compile(r"(?:available|valid) (?:moves|actions)[^\n]*", re.IGNORECASE)
@@ -66,8 +66,8 @@ class ArenaGame:
 
     Attributes:
         players: 1 or 2.
-        moves: candidates in what was shown last; those that the game refuses are tried on a copy and left out.
-        is_fixed: whether every index is the same task.
+        moves: returns candidate moves for the last text shown; each is tried on a copy, and dropped if refused.
+        is_fixed: whether all indices are the same task.
     """
 
     players: int
@@ -76,7 +76,7 @@ class ArenaGame:
 
 
 def listed(shown: str) -> list[str]:
-    """Return the moves that a game lists itself, the last list of `shown`."""
+    """Return the moves in the last list of moves that the game shows in `shown`."""
     lists = _LISTED.findall(shown)
     return _BRACKETS.findall(lists[-1]) if lists else []
 
@@ -132,26 +132,26 @@ def _entries() -> Iterator[tuple[str, ArenaGame]]:
 
 
 GAMES: Final[Mapping[str, ArenaGame]] = dict(_entries())
-"""Those that begin without downloads and keys on Python 3.11 and end in a few dozen replies.
+"""Games that start without downloads and keys on Python 3.11 and end within a few dozen replies.
 
-Left out: games of words (their lists are downloaded), of talk before a judge (a key is needed), of three and more
-players, 2048 (its small goals are reached by chance, the others not in 100 replies), and games of two whose moves are
-not told in a form that our own player can read; Minesweeper, which forgives the first mine; Othello and
-QuantumTicTacToe, in which a player may be left without a move.
+Left out: word games (they download lists), debates before a judge (they need a key), games of three or more players,
+2048 (its small goals are reached by chance, the others not in 100 replies), games for two whose moves our opponent
+cannot read from the text, Minesweeper, which forgives the first mine, and Othello and QuantumTicTacToe, in which a
+player may have no move.
 """
 
 
 PREFIX: Final = "textarena"
 MAX_ROUNDS: Final = 100
 TRIED_MOVES: Final = 200
-"""Candidates that our own player tries before it gives the game up."""
+"""Candidate moves that our opponent tries before it gives up."""
 
 _MOVE: Final = re.compile(r"\[[^\[\]\n]{1,200}\]")
 _HOW_TO_MOVE: Final = "Reply with one move in square brackets; of several, the last one counts."
 
 
 class ArenaPlay:
-    """The state of one game, for whoever is to move. Its random numbers are its own, whoever else draws meanwhile."""
+    """The state of one game. It has its own random numbers, unaffected by other users of the global generators."""
 
     def __init__(self, member: str, game: ArenaGame, index: int) -> None:
         arena = required("textarena", f"environment '{PREFIX}:{member}'", PREFIX)
@@ -166,14 +166,14 @@ class ArenaPlay:
 
     @property
     def player(self) -> int:
-        """Who is to move."""
+        """The player to move."""
         return int(self._made.state.current_player_id)
 
     def move(self, move: str) -> None:
         """Make a move, legal or not.
 
         Raises:
-            Exception: what the game raises.
+            Exception: whatever the game raises.
         """
         with self._dice.thrown():
             is_over, _ = self._made.step(move)
@@ -183,17 +183,17 @@ class ArenaPlay:
                 self._look()
 
     def told(self, player: int) -> str:
-        """Return what `player` has been shown since the last time."""
+        """Return the text shown to `player` since the last call."""
         return self._shown.pop(player, "").strip()
 
     def was_illegal(self, player: int) -> bool:
-        """Return whether the last move was one that the game refused."""
+        """Return whether the game refused the last move."""
         return bool(self._made.state.error_count or self._made.state.game_info[player]["invalid_move"])
 
     def value(self, player: int) -> float:
-        """Return the score of a game that is over: 1, 0.5 or 0 for two; alone 1 at the goal, else 0.
+        """Return the score of a finished game: 1, 0.5 or 0 for two players; for one, 1 at the goal, else 0.
 
-        What textarena gives a single player for progress is not counted: wild guesses get half of it and more.
+        textarena's partial rewards of a single player for progress do not count: wild guesses get half of them or more.
         """
         reward = (self.result or {}).get(player, 0.0)
         if self.was_illegal(player) or not isinstance(reward, int | float) or math.isnan(reward):
@@ -203,7 +203,7 @@ class ArenaPlay:
         return min(1.0, max(0.0, (float(reward) + 1.0) / 2.0))
 
     def legal_moves(self, shown: str, rng: random.Random) -> Iterator[tuple[str, ArenaPlay]]:
-        """Yield moves that the game takes, in any order, with the game after each."""
+        """Yield the moves that the game accepts, in random order, each with the game after it."""
         candidates = list(dict.fromkeys(self._game.moves(shown)))
         rng.shuffle(candidates)
         for move in candidates[:TRIED_MOVES]:
@@ -222,12 +222,12 @@ class ArenaPlay:
 
 
 class ArenaEpisode:
-    """One game of the model's. Owned by one worker; holds memory only.
+    """One game of the model. Owned by one worker; holds memory only.
 
     Attributes:
         play: the game itself.
-        player: whom the model plays.
-        shown: what the model was told last.
+        player: number of the player that the model plays.
+        shown: last text shown to the model.
     """
 
     def __init__(self, member: str, game: ArenaGame, index: int) -> None:
@@ -248,13 +248,13 @@ class ArenaEpisode:
         """Make the move in `reply`, as `answer` does.
 
         Raises:
-            EnvironmentFailedError: if our own player finds no move.
+            EnvironmentFailedError: if our opponent finds no move.
         """
         self._rounds += 1
         moves = _MOVE.findall(without_thinking(reply)[-20_000:])
         try:
             self.play.move(moves[-1] if moves else "")
-        except Exception as error:  # noqa: BLE001 - whatever a game raises on a move is the move's fault: others are taken
+        except Exception as error:  # noqa: BLE001 - the game accepts other moves, so the error is this move's fault
             return failed(f"the game cannot take the move: {type(error).__name__}: {error}")
         self._others_move()
         if self.play.result is not None:
@@ -278,7 +278,7 @@ class ArenaEpisode:
 
 
 class ArenaEnvironment:
-    """One game of textarena; the index is its seed, and says who begins. Episodes share nothing."""
+    """One game of textarena; the index is its seed, and decides who begins. Episodes share no state."""
 
     def __init__(self, member: str, game: ArenaGame) -> None:
         self._member = member
@@ -306,9 +306,9 @@ class ArenaEnvironment:
     async def baseline(
         self, kind: BaselineKind, index: int, seed: int, conversation: Sequence[Message], rng: random.Random
     ) -> str:
-        """Reply with a legal move: any (`random`), or the one that ends best at once, if one does.
+        """Reply with a legal move: a random one (`random`), or the one that ends the game at once with the best score.
 
-        Nobody knows the solution here: `solver` plays as `greedy` does.
+        If no move ends the game, any is taken. No solution is known: `solver` plays as `greedy` does.
         """
         del seed
         episode = self._begun(index)

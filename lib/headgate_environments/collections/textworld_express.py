@@ -1,4 +1,4 @@
-"""`textworld-express:<game>`: eight small text games, played in Java virtual machines of their own."""
+"""`textworld-express:<game>`: eight small text games, played in separate Java virtual machines."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
 PREFIX: Final = "textworld-express"
 
 DATA_LENGTH: Final = 1_000
-"""Seeds 0 to 999: the package's training fold. Its other folds, 2 000 seeds from 1 000 on, are never asked for."""
+"""Seeds 0 to 999: the package's training fold. Its other folds, 2 000 seeds from 1 000 on, are never used."""
 
 EPISODE_TIMEOUT_S: Final = 1_800.0
-"""Fifty replies of a slow model."""
+"""Enough for fifty replies of a slow model."""
 
 GAMES: Final = 4
-"""Virtual machines for episodes at most, of 160 MB each."""
+"""Maximum number of virtual machines for episodes, of 160 MB each."""
 
 SOLVERS: Final = 1
-"""Those that only look up solutions, apart from the others: an episode that holds a game may wait for one of them."""
+"""Virtual machines that only look up solutions, kept apart: an episode that holds a game may wait for one of them."""
 
 _INSTRUCTIONS: Final = """\
 You are playing a text game. Each round you take one of the actions that are listed as available, and are told what \
@@ -47,7 +47,7 @@ Task: {task}
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """One game: what the model has to do, its replies at most, and what its baselines were measured to score."""
+    """One game: the model's task, its maximum number of replies, and the measured scores of its baselines."""
 
     asks: str
     max_rounds: int
@@ -65,15 +65,15 @@ RULES: Final = {
     "sorting": Rules("put things into a box, the smallest first", 20, 0.033, 0.95),
     "twc": Rules("put four things where they belong", 30, 0.079, 0.95),
 }
-"""The games with the package's own settings. Rounds are half more than most of its solutions take, which explore.
+"""The games with the package's own settings. Rounds are 1.5 times what most of its solutions, which explore, take.
 
-Scores are means of the tasks 0 to 29. There the rule of thumb earns 0.500, 0.600, 0.171, 0.383, 1.0, 1.0, 0.167 and
-0.121, in this order, and the solution 1.0 but for cookingworld: 0.895, where it is too long for 6 tasks of the 30.
+Scores are means over tasks 0 to 29. On these, the rule of thumb scores 0.500, 0.600, 0.171, 0.383, 1.0, 1.0, 0.167 and
+0.121, in this order, and the solution 1.0, except 0.895 in cookingworld, where it is too long in 6 of the 30 tasks.
 """
 
 
 class TextWorldEpisode(GameEpisode):
-    """One game under way; holds a virtual machine until it is closed."""
+    """One game in progress; holds a virtual machine until it is closed."""
 
     def __init__(self, name: str, max_rounds: int, game: Loan[TextWorld], task: str, view: View) -> None:
         super().__init__(_INSTRUCTIONS.format(rounds=max_rounds, task=task, view=view.text()))
@@ -87,7 +87,7 @@ class TextWorldEpisode(GameEpisode):
         self._game.close()
 
     async def _outcome(self, reply: str) -> str | Score:
-        """Take the action in `reply`; in a thread, a millisecond."""
+        """Take the action in `reply`, in a thread; takes a millisecond."""
         action, problem = chosen_action(reply, self._view.available)
         if action is not None:
             self._view = await self._game.call(lambda game: game.step(action))
@@ -100,7 +100,7 @@ class TextWorldEpisode(GameEpisode):
 
 
 class TextWorldEnvironment(TextGame):
-    """One game of TextWorldExpress. Tasks depend on the index alone, which is the game's seed."""
+    """One game of TextWorldExpress. Tasks depend only on the index, which is the game's seed."""
 
     def __init__(self, game: str, games: Pool[TextWorld], solvers: Pool[TextWorld]) -> None:
         self._game = game
@@ -165,6 +165,6 @@ def textworld_express() -> TextWorldExpress:
 
 
 def _started() -> TextWorld:
-    """Start a game; the module is loaded here since it needs the optional packages."""
+    """Start a game; its module is imported here since it needs optional packages."""
     game: TextWorld = importlib.import_module("headgate_environments.collections.textworld_game").TextWorld()
     return game

@@ -1,4 +1,4 @@
-"""TextWorldExpress itself, played through the jar of the package textworld-express."""
+"""TextWorldExpress itself, played through the jar in the package textworld-express."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from headgate_environments.java import GameRaisedError, JavaProcess
 from headgate_environments.text_game import actions_in
 
 _VERBS: Final = ("take", "open", "move")
-"""In the order in which they are done; what shows nothing new comes last."""
+"""In order of preference; verbs that reveal nothing new come last."""
 
 _CHORES: Final = frozenset({"task", "inventory", "look around"})
 _HERE: Final = re.compile(r"^You are in the ([a-z ]+)\.", re.MULTILINE)
@@ -32,7 +32,7 @@ _ACTION_CHARS: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What the game says after a step."""
+    """The state that the game reports after a step."""
 
     said: str
     available: tuple[str, ...]
@@ -40,20 +40,20 @@ class View:
     is_over: bool
 
     def text(self) -> str:
-        """Return it as the model is told."""
+        """Return the view as text for the model."""
         return f"{self.said}\n{AVAILABLE}{json.dumps(self.available)}"
 
 
 def told_actions(text: str) -> list[str]:
-    """Return the actions that a text of a view, or one that ends with it, lists as available."""
+    """Return the actions listed as available in the text of a view, or in a text that ends with one."""
     actions: list[str] = json.loads(text.rpartition(AVAILABLE)[2])
     return actions
 
 
 def chosen_action(reply: str, available: Sequence[str]) -> tuple[str | None, str]:
-    """Return the available action that `reply` names, or None with what to tell the model.
+    """Return the available action that `reply` names and "", or None and a message to the model.
 
-    It stands after the one `Action:`; a reply that is nothing but an action will do. Case and markup do not matter.
+    The action follows the only `Action:`; a reply that is just an action is accepted, too. Case and markup are ignored.
     """
     named = only_action(reply)
     if named is None:
@@ -66,11 +66,11 @@ def chosen_action(reply: str, available: Sequence[str]) -> tuple[str | None, str
 
 
 def likeliest(conversation: Sequence[Message]) -> str:
-    """Return what the view names word for word, else read what is new, else do something new.
+    """Return an action that the view names word for word, else one that reads new text, else the rarest one so far.
 
-    Of what was done least often, what is done with the one thing that the task seeks goes first, and putting a thing
-    where its name says; then taking, opening, and walking to where one was least. When one thing is sought, nothing
-    else is taken.
+    Among equally rare actions, those on the thing that the task seeks, and those that put a thing where its name says,
+    come first; then taking, opening, and moving to the least visited place. If the task seeks one thing, taking others
+    comes last.
     """
     opening, last = conversation[0].content, conversation[-1].content
     task = opening.rpartition("\nTask: ")[2].partition("\n")[0]
@@ -95,13 +95,13 @@ def likeliest(conversation: Sequence[Message]) -> str:
 
 
 def _fits(action: str) -> bool:
-    """Return whether it puts a thing into one that is called alike: shoes into a shoe cabinet."""
+    """Return whether an action puts a thing into a place with a matching name: shoes into a shoe cabinet."""
     thing, _, place = action.removeprefix("put ").partition(" in ")
     return any(word.startswith(other) for word in thing.split() for other in place.split())
 
 
 def _visits(conversation: Sequence[Message]) -> dict[str, int]:
-    """Return how often one has been at each place beside the one that was described last, by direction."""
+    """Return the number of visits to each neighbour of the last described place, by direction."""
     told = [message.content for message in conversation if message.role == "user" and _HERE.search(message.content)]
     been = Counter(found[1] for text in told for found in _HERE.finditer(text))
     return {found[1].lower(): been[found[2]] for found in _BESIDE.finditer(told[-1])} if told else {}
@@ -117,10 +117,10 @@ _CANNOT: Final = "That cannot be done; nothing came of it."
 
 
 class TextWorld:
-    """One virtual machine in which one game at a time is under way: its games share state. Its calls block."""
+    """A virtual machine that runs one game at a time, since its games share state. Its calls block."""
 
     def __init__(self) -> None:
-        """Start it; blocks for a second.
+        """Start the virtual machine; blocks for a second.
 
         Raises:
             EnvironmentFailedError: if it does not start.
@@ -135,29 +135,29 @@ class TextWorld:
 
     @property
     def can_be_lent(self) -> bool:
-        """Whether its virtual machine has not ended, and nothing that it did raised."""
+        """Whether its virtual machine is alive and no call has raised."""
         return self._java.can_be_lent
 
     def kill(self) -> None:
-        """End its virtual machine."""
+        """Kill its virtual machine."""
         self._java.kill()
 
     def begin(self, game: str, seed: int) -> tuple[str, View]:
-        """Begin a game; return its task and what is seen first."""
+        """Begin a game; return its task and the first view."""
         self._last = _view(self._java.call(lambda _: self._made(game, seed, with_solution=False)))
         return self._java.call(lambda _: str(self._game.getTaskDescription())).strip(), self._last
 
     def step(self, action: str) -> View:
-        """Take one of the available actions; one that the game raises at changes nothing, and the model is told so."""
+        """Take one of the available actions; if the game raises, nothing changes, and the view says so."""
         try:
             self._last = _view(self._java.call(lambda _: str(self._game.stepJSON(action))))
         except GameRaisedError:
-            # Otherwise a model could void a sample that goes badly.
+            # Otherwise a model could void a sample in which it does badly.
             self._last = replace(self._last, said=_CANNOT)
         return self._last
 
     def solution(self, game: str, seed: int) -> tuple[str, ...]:
-        """Return the actions of the package's own solution, which explores as it likes."""
+        """Return the actions of the package's own solution, which also explores."""
         self._java.call(lambda _: self._made(game, seed, with_solution=True))
         return self._java.texts(lambda _: self._game.getGoldActionSequence())
 
@@ -167,9 +167,9 @@ class TextWorld:
 
 
 def jar_of_game() -> Path:
-    """Return where the package, which is installed, has its jar; its data files lie beside it."""
+    """Return the path of the installed package's jar; its data files are in the same folder."""
     package = importlib.util.find_spec("textworld_express")
-    assert package is not None  # looked for when the environment was made
+    assert package is not None  # checked when the environment was made
     assert package.origin is not None
     return Path(package.origin).with_name("textworld-express.jar")
 

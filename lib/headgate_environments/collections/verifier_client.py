@@ -1,4 +1,4 @@
-"""The client that a rollout of verifiers asks in place of an endpoint. Imports verifiers: only for `verifier_tasks`."""
+"""The client that a verifiers rollout uses instead of an endpoint. Imports verifiers: only for `verifier_tasks`."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from headgate.core import Message
 from headgate.core.errors import EnvironmentFailedError
 from headgate_environments.collections.resumed import Ask
 
-_NO_ENDPOINT = "a rollout asks for a native request or response, which there is none of: no endpoint is asked"
+_NO_ENDPOINT = "a rollout asks for a native request or response, but it talks to no endpoint and so has none"
 
 
 class AskingClient(Client[Any, Any, Any, Any]):  # type: ignore[misc]
-    """Hands each prompt of one rollout to `ask`. Lives as long as the rollout."""
+    """Passes each prompt of one rollout to `ask`. Lives as long as the rollout."""
 
     def __init__(self, ask: Ask) -> None:
         super().__init__(None)
@@ -27,11 +27,11 @@ class AskingClient(Client[Any, Any, Any, Any]):  # type: ignore[misc]
         """Return the model's reply to `prompt`.
 
         Raises:
-            EnvironmentFailedError: if the environment gives the model tools, or shows it more than text.
+            EnvironmentFailedError: if the environment gives the model tools, or sends anything but text.
         """
         del sampling_args
         if tools:
-            raise EnvironmentFailedError("it gives the model tools, which replies of text cannot call")
+            raise EnvironmentFailedError("it gives the model tools, which text replies cannot call")
         reply = await self._ask([_told(message) for message in prompt])
         said = ResponseMessage(role="assistant", content=reply, finish_reason="stop", is_truncated=False)
         return Response(id="headgate", created=0, model=model, message=said)
@@ -44,7 +44,7 @@ class AskingClient(Client[Any, Any, Any, Any]):  # type: ignore[misc]
         """Free nothing."""
 
     async def _never(self, *_: Any, **__: Any) -> NoReturn:
-        """Translate nothing for an endpoint: `get_response` asks none."""
+        """Refuse to translate for an endpoint: `get_response` uses none."""
         raise TypeError(_NO_ENDPOINT)
 
     to_native_tool = to_native_prompt = get_native_response = _never
@@ -53,5 +53,5 @@ class AskingClient(Client[Any, Any, Any, Any]):  # type: ignore[misc]
 
 def _told(message: Any) -> Message:
     if message.role not in {"system", "user", "assistant"} or not isinstance(message.content, str):
-        raise EnvironmentFailedError(f"it tells the model a message of the role {message.role!r} that is not only text")
+        raise EnvironmentFailedError(f"it sends the model a message of role {message.role!r} that is not only text")
     return Message(message.role, message.content)

@@ -20,7 +20,7 @@ _FEATURE: Final = "collection 'verifiers'"
 _SEED: Final = 0
 _REQUIRES: Final = re.compile(r"verifiers\b(?![-._])", re.IGNORECASE)
 _SERVICES: Final = frozenset({"SandboxEnv", "SandboxMixin", "BrowserEnv", "OpenEnvEnv"})
-"""Classes of environments that run in sandboxes of a service."""
+"""Classes of environments that run in a remote service's sandboxes."""
 
 
 class VerifierTasks:
@@ -35,7 +35,7 @@ class VerifierTasks:
         """Roll out row `index`, then score it with the rubric.
 
         Raises:
-            EnvironmentFailedError: if the rollout fails, or the rubric gives no number.
+            EnvironmentFailedError: if the rollout fails, or the rubric does not give a finite number.
         """
         client = required("headgate_environments.collections.verifier_client", _FEATURE, PREFIX).AskingClient(ask)
         state = await self._environment.rollout(dict(self._rows[index]), client, "headgate")
@@ -51,7 +51,7 @@ class VerifierTasks:
         return Score(clamped, success=clamped >= 1.0, why=f"the rubric gives {reward:g}")
 
     def target(self, index: int) -> str:
-        """Return the answer in row `index`; empty where it has none."""
+        """Return the answer in row `index`; empty if it has none."""
         return str(self._rows[index].get("answer") or "")
 
 
@@ -63,19 +63,19 @@ class VerifiersCollection:
     extra = PREFIX
 
     def names(self) -> tuple[str, ...]:
-        """Return the names of installed packages that need verifiers and define `load_environment`, sorted."""
+        """Return the names of installed packages that depend on verifiers and define `load_environment`, sorted."""
         required("verifiers", _FEATURE, PREFIX)
         return tuple(sorted({f"{PREFIX}:{module}" for module in _dependants() if _defines_environment(module)}))
 
     def environment(self, name: str) -> AskedEnvironment:
-        """Make the environment `name`; loads its data."""
+        """Make the environment `name` and load its data."""
         member = member_of(name, PREFIX)
         utils = required("verifiers.utils.env_utils", _FEATURE, PREFIX)
         module = utils.env_module_name(member)
         if not module.isidentifier() or importlib.util.find_spec(module) is None:
             raise unknown(name, self.names(), why=f"no module {module!r} is installed")
         try:
-            with OwnDice(_SEED).thrown():  # rows that are shuffled without a seed are the same for everybody
+            with OwnDice(_SEED).thrown():  # so that rows shuffled without a seed are the same everywhere
                 loaded = utils.load_environment(member)
                 rows = loaded.get_eval_dataset()
         except Exception as error:
@@ -99,7 +99,7 @@ def _dependants() -> Iterator[str]:
 
 
 def _defines_environment(module: str) -> bool:
-    """Tell from the source, without importing it, since that may take long and do anything."""
+    """Decide from the source, without importing the module, which could take long and do anything."""
     spec = importlib.util.find_spec(module) if module.isidentifier() else None
     if spec is None or spec.origin is None or not Path(spec.origin).is_file():
         return False
@@ -107,7 +107,7 @@ def _defines_environment(module: str) -> bool:
 
 
 def _check(name: str, loaded: Any, rows: Any) -> None:
-    """Refuse what an episode of text with one model cannot play."""
+    """Refuse an environment that a text episode with one model cannot play."""
     rubrics = [loaded.rubric, *getattr(loaded.rubric, "rubrics", ())]
     kinds = {kind.__name__ for one in (loaded, *rubrics) for kind in type(one).__mro__}
     if "JudgeRubric" in kinds:

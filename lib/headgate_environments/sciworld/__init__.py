@@ -1,4 +1,4 @@
-"""`agentgym:sciworld`: ScienceWorld in this process's own Java virtual machines."""
+"""`agentgym:sciworld`: ScienceWorld, played in Java virtual machines that this process owns."""
 
 from headgate_environments.sciworld.environment import SciWorldEnvironment, SciWorldEpisode, sciworld
 

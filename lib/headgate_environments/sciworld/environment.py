@@ -1,4 +1,4 @@
-"""`agentgym:sciworld`: do an elementary science experiment told in words, in up to forty rounds."""
+"""`agentgym:sciworld`: do an elementary science experiment in a text world, in up to forty rounds."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ _NO_THINGS: Final = ("agent", "air", "nothing", "which is ", "currently ")
 _ON_ONE_THING: Final = ("look at", "pick up", "open", "focus on", "activate", "use", "look in", "eat", "read", "mix")
 
 GAMES: Final = 4
-"""Virtual machines for episodes at most, which models share: each holds up to 360 MB."""
+"""Maximum number of virtual machines for episodes, shared by the models: each takes up to 360 MB."""
 
 SOLVERS: Final = 1
-"""Those that only look up solutions, apart from the others: an episode that holds a game may wait for one of them."""
+"""Virtual machines that only look up solutions, kept apart: an episode that holds a game may wait for one of them."""
 
 EPISODE_TIMEOUT_S: Final = 1_800.0
-"""Forty replies of a slow model, and a wait for a game."""
+"""Enough for forty replies of a slow model, and a wait for a game."""
 
 _ACTION_CHARS: Final = 200
-"""The game's longest actions have about 80."""
+"""The game's longest actions have about 80 characters."""
 
 _INSTRUCTIONS: Final = """\
 You are in a house with a laboratory, and have a task of elementary science to do. Each round you take one action and \
@@ -68,7 +68,7 @@ Action: <action>
 
 
 class SciWorldEpisode(GameEpisode):
-    """One experiment under way; holds a virtual machine until it is closed."""
+    """One experiment in progress; holds a virtual machine until it is closed."""
 
     def __init__(self, experiment: Experiment, game: Loan[ScienceWorld], task: str) -> None:
         super().__init__(_INSTRUCTIONS.format(rounds=MAX_ROUNDS, task=task))
@@ -81,12 +81,12 @@ class SciWorldEpisode(GameEpisode):
         self._game.close()
 
     async def _outcome(self, reply: str) -> str | Score:
-        """Take the action in `reply`; in a thread, some ten milliseconds."""
+        """Take the action in `reply`, in a thread; takes about ten milliseconds."""
         said, is_over = await self._said(reply)
         return self._scored() if is_over or self.rounds >= MAX_ROUNDS else said
 
     async def _said(self, reply: str) -> tuple[str, bool]:
-        """Do what `reply` asks for; return what came of it, and whether that ends the episode."""
+        """Take the action in `reply`; return its outcome, and whether it ends the episode."""
         named = only_action(reply)
         if named is None:
             return ONE_ACTION, False
@@ -115,8 +115,8 @@ class SciWorldEnvironment(TextGame):
         timeout_s=EPISODE_TIMEOUT_S,
         licence="Apache-2.0",
         source="game of the package scienceworld (Apache-2.0); choice of tasks published by WooooDyy/AgentGym",
-        # Of the tasks 0 to 68, three for each experiment: random earns 0.073, greedy 0.310 and the solution 0.985. It
-        # solves 65; the others take more than the rounds.
+        # Over tasks 0 to 68, three per experiment: random scores 0.073, greedy 0.310 and the solution 0.985. The latter
+        # solves 65; the others need more rounds than there are.
         chance_score=0.073,
         solver_rate=0.9,
     )
@@ -127,7 +127,7 @@ class SciWorldEnvironment(TextGame):
         self._solutions = TaskCache(self._solution)
 
     async def _begun(self, index: int) -> SciWorldEpisode:
-        """Begin task `index`, when one of the virtual machines is free."""
+        """Begin task `index` once one of the virtual machines is free."""
         experiment = experiment_at(index)
         game, task = await self._games.begun(lambda game: game.begin(experiment))
         return SciWorldEpisode(experiment, game, task)
@@ -149,11 +149,11 @@ def _environment() -> SciWorldEnvironment:
 
 
 def sciworld() -> SciWorldEnvironment:
-    """Return `agentgym:sciworld`, the same for every caller: its virtual machines are bounded for the process.
+    """Return `agentgym:sciworld`, the same object for every caller, since it bounds the process's virtual machines.
 
     Raises:
-        MissingExtraError: if the package that carries the game is not installed.
-        EnvironmentFailedError: if there is no Java runtime; says what to install.
+        MissingExtraError: if the package with the game is not installed.
+        EnvironmentFailedError: if there is no Java runtime; the message says what to install.
     """
     if importlib.util.find_spec("scienceworld") is None or importlib.util.find_spec("py4j") is None:
         raise errors.MissingExtraError("environment 'agentgym:sciworld'", "sciworld")
@@ -162,23 +162,23 @@ def sciworld() -> SciWorldEnvironment:
 
 
 def plain_action(action: str) -> str:
-    """Return an action as the game reads it: one line of small letters, without markup."""
+    """Return an action in the form that the game reads: one line in lower case, without markup."""
     return " ".join(re.sub(r"[^a-z0-9(),.'-]+", " ", action[:_ACTION_CHARS].lower()).split()).strip(" .,'-()")
 
 
 def _started() -> ScienceWorld:
-    """Start a game; the module is loaded here since it needs the optional packages."""
+    """Start a game; its module is imported here since it needs optional packages."""
     game: ScienceWorld = importlib.import_module("headgate_environments.sciworld.game").ScienceWorld()
     return game
 
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """A place as the game told it last.
+    """A place as the game last described it.
 
     Attributes:
-        things: names of what is there, contents of open containers included.
-        doors: the neighbouring places, and whether the door to each is open.
+        things: names of the things there, including contents of open containers.
+        doors: neighbouring place -> whether the door to it is open.
     """
 
     things: tuple[str, ...]
@@ -186,7 +186,7 @@ class Sight:
 
 
 def random_action(conversation: Sequence[Message], rng: random.Random) -> str:
-    """Return any action on something in view, or any way out, as often; having gone somewhere, look around."""
+    """Return, with equal chance, a random action on a thing in view or a random way out; after a move, look around."""
     done = actions_in(conversation)
     if _has_moved(done):
         return "look around"
@@ -198,7 +198,7 @@ def random_action(conversation: Sequence[Message], rng: random.Random) -> str:
 
 
 def greedy_action(conversation: Sequence[Message], rng: random.Random) -> str:
-    """Return what a rule of thumb does: take what the task names, put it in the box, or go where one was least."""
+    """Return the action of a rule of thumb: take what the task names, put it in the box, or go where it went least."""
     done = actions_in(conversation)
     if _has_moved(done):
         return "look around"
@@ -213,7 +213,7 @@ def greedy_action(conversation: Sequence[Message], rng: random.Random) -> str:
 
 
 def last_sight(conversation: Sequence[Message]) -> Sight:
-    """Return the place that was described last; an empty one when none was."""
+    """Return the place that was described last; an empty one if there was none."""
     for message in reversed(conversation):
         found = _PLACE.search(message.content)
         if message.role == "user" and found is not None:
@@ -228,7 +228,7 @@ def _sight_of(text: str) -> Sight:
 
 
 def _on_named_things(sight: Sight, task: str, done: Sequence[str]) -> Iterator[str]:
-    """Yield what to do with the things whose every word stands in the task, the boxes last."""
+    """Yield actions on the things in view whose words all occur in the task, boxes last."""
     words = frozenset(re.findall(r"[a-z]+", task.lower()))
     named = [thing for thing in sight.things if words.issuperset(thing.lower().split())]
     for thing in named:
@@ -242,7 +242,7 @@ def _on_named_things(sight: Sight, task: str, done: Sequence[str]) -> Iterator[s
 
 
 def _reluctance(place: str, task: str, done: Sequence[str]) -> tuple[int, bool]:
-    """Return how often one went to `place`, then whether the task does not name it."""
+    """Return a sort key of `place`: number of visits, then whether the task does not name it."""
     return done.count(f"go to {place}"), place not in task
 
 

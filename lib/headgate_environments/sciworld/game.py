@@ -1,4 +1,4 @@
-"""ScienceWorld itself, played through the jar of the package scienceworld."""
+"""ScienceWorld itself, played through the jar in the package scienceworld."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ VARIATIONS: Final = {
     "identify-life-stages-1": 14,
     "identify-life-stages-2": 10,
 }
-"""How many variations each experiment has, in ScienceWorld's order.
+"""Number of variations of each experiment, in ScienceWorld's order.
 
 AgentGym leaves out ScienceWorld's tasks 5-1, 5-2, 9-1, 9-2, 9-3, 10-1 and 10-2 (growing, inclined planes, genetics).
 """
@@ -45,8 +45,8 @@ AgentGym leaves out ScienceWorld's tasks 5-1, 5-2, 9-1, 9-2, 9-3, 10-1 and 10-2 
 DATA_LENGTH: Final = sum(VARIATIONS.values())
 
 MAX_ROUNDS: Final = 40
-"""Replies per episode. Of 69 solutions of ScienceWorld's own, three for each experiment, 28 are done within AgentGym's
-10 actions, 53 within 30 and 62 within 40; the longest of the others takes 90, and earns a part of the score by then."""
+"""Replies per episode. Of 69 of ScienceWorld's own solutions, three per experiment, 28 finish within AgentGym's 10
+actions, 53 within 30 and 62 within 40; the longest of the others takes 90, and earns part of the score by then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +63,8 @@ class Experiment:
 def experiment_at(index: int) -> Experiment:
     """Return task `index`, modulo the number of tasks.
 
-    First the variation 0 of every experiment, then the variation 1 of every one, and so on: AgentGym lists them one
-    experiment after the other, with which the first days of a campaign would ask for nothing but boiling.
+    First come the variations 0 of all experiments, then all variations 1, and so on. AgentGym lists one experiment
+    after the other: in that order, the first days of a campaign would consist of boiling only.
     """
     return _in_order()[index % DATA_LENGTH]
 
@@ -76,21 +76,21 @@ def _in_order() -> tuple[Experiment, ...]:
 
 
 _SIMPLIFICATIONS: Final = ""
-"""None, as in AgentGym: doors and containers are closed at first, and one walks from room to room."""
+"""None, as in AgentGym: doors and containers are closed initially, and players walk from room to room."""
 
 _EQUAL_HASHES: Final = ("-XX:+UnlockExperimentalVMOptions", "-XX:hashCode=2")
-"""The game lists things in the order of their identity hashes, which are drawn anew in every virtual machine. With one
-hash for all, its sets keep the order in which things were put in: the same on every machine."""
+"""The game lists things in the order of their identity hashes, which every virtual machine draws anew. If all hashes
+are equal, its sets keep the order of insertion: the same on every machine."""
 
 _OBJECT_TYPES: Final = "object_type_ids.tsv"
-"""Numbers of kinds of objects; the game reads them, and writes them anew when it meets a kind that is not there."""
+"""File with a number for each kind of object; the game reads it, and rewrites it when it meets an unknown kind."""
 
 _CANNOT: Final = "That cannot be done; nothing came of it."
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What an action led to: what the game says, its score (at most 1, negative for a task failed for good)."""
+    """The outcome of an action: the game's reply and score (at most 1; negative if the task has failed for good)."""
 
     said: str
     score: float
@@ -98,22 +98,22 @@ class Outcome:
 
 
 class ScienceWorld:
-    """One virtual machine in which one experiment at a time is under way. Its calls block."""
+    """A virtual machine that runs one experiment at a time. Its calls block."""
 
     def __init__(self) -> None:
-        """Start it; blocks for seconds.
+        """Start the virtual machine; blocks for seconds.
 
         Raises:
-            EnvironmentFailedError: if it does not start, or has other tasks than those that indices stand for.
+            EnvironmentFailedError: if it does not start, or its tasks differ from those that indices stand for.
         """
         package = importlib.util.find_spec("scienceworld")
-        assert package is not None  # looked for when the environment was made
+        assert package is not None  # checked when the environment was made
         assert package.origin is not None
         jar = Path(package.origin).with_name("scienceworld.jar")
         self._java = JavaProcess(jar, reads=(_OBJECT_TYPES,), options=_EQUAL_HASHES)
         try:
             self._game = self._java.call(lambda jvm: jvm.scienceworld.runtime.pythonapi.PythonInterface())
-            # The game draws from Scala's shared generator, which a virtual machine seeds with the time.
+            # The game draws from Scala's shared generator, which every virtual machine seeds with the time.
             self._random = self._java.call(lambda jvm: getattr(getattr(jvm.scala.util, "Random$"), "MODULE$"))
             self._require_known_tasks()
         except BaseException:
@@ -127,29 +127,29 @@ class ScienceWorld:
 
     @property
     def can_be_lent(self) -> bool:
-        """Whether its virtual machine has not ended, and nothing that it did raised."""
+        """Whether its virtual machine is alive and no call has raised."""
         return self._java.can_be_lent
 
     def kill(self) -> None:
-        """End its virtual machine."""
+        """Kill its virtual machine."""
         self._java.kill()
 
     def begin(self, experiment: Experiment) -> str:
-        """Begin an experiment; return the task and what is seen first. Equal experiments run equally everywhere."""
+        """Begin an experiment; return the task and the first view. The same experiment runs the same everywhere."""
         self._load(experiment, with_solution=False)
         return self._java.call(lambda _: f"{self._game.getTaskDescription()}\n\n{self._game.step('look around')}")
 
     def step(self, action: str) -> Outcome:
-        """Take one action; one that the game does not know, or raises at, changes nothing, and the model is told so."""
+        """Take one action; if the game does not know it or raises, nothing changes, and the outcome says so."""
         try:
             said = self._java.call(lambda _: str(self._game.step(action)).strip())
         except GameRaisedError:
-            # Otherwise a model could void a sample that goes badly.
+            # Otherwise a model could void a sample in which it does badly.
             said = _CANNOT
         return self._java.call(lambda _: self._outcome(said))
 
     def solution(self, experiment: Experiment) -> tuple[str, ...]:
-        """Return the actions of ScienceWorld's own solution; takes up to seconds."""
+        """Return the actions of ScienceWorld's own solution; takes up to a few seconds."""
         self._load(experiment, with_solution=True)
         return self._java.texts(lambda _: self._game.getGoldActionSequence())
 

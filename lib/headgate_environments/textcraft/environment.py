@@ -1,4 +1,4 @@
-"""`agentgym:textcraft`: craft a thing from what lies about, by recipes told among others, in up to ten rounds."""
+"""`agentgym:textcraft`: craft a thing from raw materials, by recipes listed among irrelevant ones, in ten rounds."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from headgate_environments.textcraft.recipes import (
 
 @functools.cache
 def planned_actions(goal: str) -> tuple[str, ...]:
-    """Return the actions that craft `goal` out of nothing: what is to be taken first, then every crafting."""
+    """Return the actions that craft `goal` from scratch: first all that has to be taken, then every crafting."""
     return tuple(_Planner(recipe_book()).plan(goal))
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class _Way:
-    """How a thing is best come by: `actions` in all; `thing` is what serves, `recipe` makes it, None takes it."""
+    """The cheapest way to get a thing: total `actions`, the concrete `thing`, and its `recipe`; None if it is taken."""
 
     actions: int
     thing: str
@@ -44,7 +44,7 @@ class _Way:
 
 
 class _Planner:
-    """Collects what one goal needs. Used once."""
+    """Collects the actions for one goal. Used once."""
 
     def __init__(self, book: RecipeBook) -> None:
         self._book = book
@@ -57,7 +57,7 @@ class _Planner:
         return [*(f"get {count} {name}" for name, count in self._taken.items()), *self._crafting]
 
     def _provide(self, wanted: Stack) -> Stack:
-        """Add what brings `wanted` about and sets it aside; return the thing that serves."""
+        """Add the actions that provide `wanted` and reserve it; return the concrete thing."""
         way = self._way(wanted)
         if way.recipe is None:
             self._taken[way.thing] += wanted.count
@@ -84,24 +84,24 @@ class _Planner:
         ]
 
     def _actions(self, recipe: Recipe, times: int) -> int:
-        """Return how many actions it takes to craft `recipe` so often, nothing being shared with others."""
+        """Return the number of actions to craft `recipe` this many times, sharing nothing with other recipes."""
         return times + sum(self._way(Stack(stack.count * times, stack.name)).actions for stack in recipe.inputs)
 
 
 MAX_ROUNDS: Final = 10
-"""Replies per episode (Affine's default); every goal can be reached in them."""
+"""Replies per episode (Affine's default); enough to reach every goal."""
 
 GOALS: Final = 372
-"""Things that take two recipes or more, one above the other, and can be crafted within `MAX_ROUNDS` actions.
+"""Number of things that need a chain of two or more recipes, and can be crafted within `MAX_ROUNDS` actions.
 
-AgentGym also asks for things of one recipe, which more than half of all random play crafts; ADaPT does not.
+AgentGym also asks for things with a single recipe, which random play crafts more than half of the time; ADaPT does not.
 """
 
 VARIANTS: Final = 10
-"""Tasks per goal, each with further recipes and an order of its own: the data length is `GOALS` times this."""
+"""Tasks per goal, each with its own distractors and order of recipes: the data length is `GOALS` times this."""
 
 MAX_DISTRACTORS: Final = 10
-"""Recipes shown that have no part in the goal (AgentGym's bound)."""
+"""Maximum number of irrelevant recipes shown (AgentGym's bound)."""
 
 _INSTRUCTIONS: Final = """\
 You are given a goal and a list of crafting commands. Each round you take one action and are told what came of it.
@@ -125,12 +125,12 @@ _GET: Final = re.compile(r"get (\d{1,6}) (.+)")
 _CRAFT: Final = re.compile(r"craft (?:\d{1,6} )?(.+?) using (.+)")
 _STACK: Final = re.compile(r"(\d{1,6}) (.+)")
 _ACTION_CHARS: Final = 1_000
-"""No action is nearly as long; the longest command has 90 characters."""
+"""Far more than the longest command, which has 90 characters."""
 
 
 @dataclass(frozen=True, slots=True)
 class CraftingTask:
-    """What is to be crafted, and the commands that are shown."""
+    """The thing to craft, and the commands shown."""
 
     goal: str
     commands: tuple[str, ...]
@@ -152,7 +152,7 @@ def crafting_task(index: int) -> CraftingTask:
 
 @functools.cache
 def reachable_goals() -> tuple[str, ...]:
-    """Return what is asked for, in an order in which easy and hard ones mix; see `GOALS`."""
+    """Return the goals, in an order that mixes easy and hard ones; see `GOALS`."""
     book = recipe_book()
     deep = [name for name in book.recipes if not any(book.takes_only_raw(recipe) for recipe in book.recipes[name])]
     found = [name for name in deep if len(planned_actions(name)) <= MAX_ROUNDS]
@@ -160,7 +160,7 @@ def reachable_goals() -> tuple[str, ...]:
 
 
 class TextCraftEpisode(GameEpisode):
-    """One crafting in progress."""
+    """One task in progress."""
 
     def __init__(self, task: CraftingTask, book: RecipeBook) -> None:
         self._task = task
@@ -177,7 +177,7 @@ class TextCraftEpisode(GameEpisode):
         return said
 
     def _said(self, reply: str) -> str:
-        """Do what `reply` asks for and return what came of it."""
+        """Take the action in `reply` and return its outcome."""
         named = only_action(reply)
         if named is None:
             return ONE_ACTION
@@ -246,19 +246,19 @@ def textcraft() -> TextCraftEnvironment:
     """Return `agentgym:textcraft`.
 
     Raises:
-        MissingExtraError: if the package that carries the recipes is not installed.
+        MissingExtraError: if the package with the recipes is not installed.
     """
     require_textcraft()
     return TextCraftEnvironment()
 
 
 def _plain(action: str) -> str:
-    """Return an action without punctuation, in small letters, as AgentGym's client sends it."""
+    """Return an action in lower case and without punctuation, as AgentGym's client sends it."""
     return " ".join(re.sub(r"[^a-z0-9, ]+", " ", action[:_ACTION_CHARS].lower()).split())
 
 
 def _stacks(text: str) -> list[Stack] | None:
-    """Return the things with their counts in `1 stick, 2 coal`, equal ones together; None if one has no count."""
+    """Return the things and counts in `1 stick, 2 coal`, with equal things summed; None if one has no count."""
     counts: Counter[str] = Counter()
     for part in text.split(","):
         found = _STACK.fullmatch(part.strip())
@@ -277,12 +277,12 @@ def _goal_in(text: str) -> str:
 
 
 def _parts(command: str) -> list[str]:
-    """Return the actions that a command names: taking each of its ingredients, and itself."""
+    """Return the actions that a command names: taking each of its ingredients, and the command itself."""
     return [*(f"get {part}" for part in command.partition(" using ")[2].split(", ")), command]
 
 
 def _one_level(commands: Sequence[str], goal: str) -> tuple[str, ...]:
-    """Return the actions of the first command that makes `goal`; what it takes is crafted where a command says how."""
+    """Return the actions of the first command that makes `goal`; its ingredients are crafted if a command does so."""
     makers = {_made_by(command): command for command in reversed(commands)}
     actions: list[str] = []
     for taking in _parts(makers[goal])[:-1]:

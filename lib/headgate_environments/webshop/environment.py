@@ -1,4 +1,4 @@
-"""The environment `agentgym:webshop`: visits to the shop, and its baseline shoppers."""
+"""The environment `agentgym:webshop`: visits to the shop, and the baseline shoppers."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ NEXT: Final = "Next >"
 PREVIOUS: Final = "< Prev"
 BUY: Final = "Buy Now"
 SEARCHING: Final = "search[<keywords>]"
-"""How the search bar stands among the available actions."""
+"""The search bar's entry among the available actions."""
 
 
 @dataclass(frozen=True, slots=True)
 class Purchase:
-    """The end of a visit: what was bought, with which values of its options."""
+    """The end of a visit: the product bought, and the chosen values of its options."""
 
     product: Product
     chosen: tuple[str, ...]
 
 
 class Page(Protocol):
-    """One page: what it says, and where clicks lead."""
+    """One page: its texts, and where clicks lead."""
 
     @property
     def says(self) -> tuple[str, ...]:
@@ -43,7 +43,7 @@ class Page(Protocol):
         ...
 
     def clicks(self) -> dict[str, Callable[[], Page | Purchase]]:
-        """Return what can be clicked, by its text in small letters, with what it leads to."""
+        """Return what can be clicked: text in lower case -> function that returns where the click leads."""
         ...
 
 
@@ -53,7 +53,7 @@ class StartPage:
 
     @property
     def says(self) -> tuple[str, ...]:
-        """Nothing but the bar."""
+        """The search bar only."""
         return ("Search",)
 
     def clicks(self) -> dict[str, Callable[[], Page | Purchase]]:
@@ -63,20 +63,20 @@ class StartPage:
 
 @dataclass(frozen=True, slots=True)
 class ResultsPage:
-    """Ten of the products that a search has found."""
+    """Ten of the products that a search found."""
 
     hits: tuple[Product, ...]
     number: int = 1
 
     @property
     def says(self) -> tuple[str, ...]:
-        """Which page it is, and the products with their titles and prices."""
+        """The page number, and the products with their titles and prices."""
         listed = (text for product in self._shown for text in (product.item_id, product.title, _price(product)))
         turning = (text for text in (NEXT, PREVIOUS) if text.lower() in self.clicks())
         return (BACK, f"Page {self.number} (Total results: {len(self.hits)})", *turning, *listed)
 
     def clicks(self) -> dict[str, Callable[[], Page | Purchase]]:
-        """The products, and the pages beside."""
+        """The products, and the previous and next page."""
         found: dict[str, Callable[[], Page | Purchase]] = {BACK.lower(): StartPage}
         if self.number * PER_PAGE < len(self.hits):
             found[NEXT.lower()] = lambda: ResultsPage(self.hits, self.number + 1)
@@ -91,7 +91,7 @@ class ResultsPage:
 
 @dataclass(frozen=True, slots=True)
 class ItemPage:
-    """One product. `chosen` are values of its options by the option's name, which last until the page is left."""
+    """One product. `chosen` has the chosen values by the option's name; they are lost when the page is left."""
 
     results: ResultsPage
     product: Product
@@ -99,11 +99,11 @@ class ItemPage:
 
     @property
     def says(self) -> tuple[str, ...]:
-        """Its options, title, price and rating, and the way to more about it."""
+        """Its options, title and price, and buttons to its sections and the purchase."""
         return (BACK, PREVIOUS, *self._options(), self.product.title, f"Price: {_price(self.product)}", *SECTIONS, BUY)
 
     def clicks(self) -> dict[str, Callable[[], Page | Purchase]]:
-        """The values of its options, the pages about it, and the purchase."""
+        """The values of its options, its sections, and the purchase."""
         found: dict[str, Callable[[], Page | Purchase]] = {
             BACK.lower(): StartPage,
             PREVIOUS.lower(): _leading_to(self.results),
@@ -125,7 +125,7 @@ class ItemPage:
 
 @dataclass(frozen=True, slots=True)
 class SectionPage:
-    """More about a product."""
+    """A page with details of a product."""
 
     item: ItemPage
     section: str
@@ -136,7 +136,7 @@ class SectionPage:
         return (BACK, PREVIOUS, *SECTIONS[self.section](self.item.product))
 
     def clicks(self) -> dict[str, Callable[[], Page | Purchase]]:
-        """The way back."""
+        """The buttons that lead back."""
         return {BACK.lower(): StartPage, PREVIOUS.lower(): _leading_to(self.item)}
 
 
@@ -149,7 +149,7 @@ SECTIONS: Final[dict[str, Callable[[Product], tuple[str, ...]]]] = {
 
 
 def results_of(keywords: str) -> ResultsPage:
-    """Return the first page of what a search for `keywords` finds."""
+    """Return the first page of results for `keywords`."""
     return ResultsPage(search(keywords))
 
 
@@ -159,7 +159,7 @@ def can_search(page: Page) -> bool:
 
 
 def observation(instruction: str, page: Page) -> str:
-    """Return a page as the shopper sees it: AgentGym's one line with `[SEP]`, and the available actions."""
+    """Return the text that the shopper sees: AgentGym's single line with `[SEP]`, and the available actions."""
     actions = [SEARCHING] if can_search(page) else []
     actions += [f"click[{text}]" for text in page.clicks()]
     seen = " [SEP] ".join(("Instruction:", instruction, *page.says))
@@ -178,11 +178,11 @@ MAX_ROUNDS: Final = 10
 """Replies per episode (Affine's default)."""
 
 INSTRUCTIONS: Final = 12_000
-"""About as many as WebShop has."""
+"""About the number that WebShop has."""
 
 _PRICE_STEP: Final = 10
 _PRICE_STEPS: Final = 4
-"""The highest price is one of the next four tens above the product's (WebShop's rule)."""
+"""The price limit is one of the next four multiples of ten above the product's price (WebShop's rule)."""
 
 _WORDINGS: Final = (
     "I need {kind} described as {attributes}, with {options}, and price lower than {price} dollars",
@@ -197,10 +197,10 @@ class ShoppingTask:
     """One instruction.
 
     Attributes:
-        instruction: what the shopper is told.
-        wish: what the purchase is held against.
-        product: one that fulfils it; others may.
-        options: the values of its options that are asked for.
+        instruction: the text for the shopper.
+        wish: the requirements that the purchase is scored against.
+        product: a product that meets them; others may, too.
+        options: the required values of its options.
     """
 
     instruction: str
@@ -209,7 +209,7 @@ class ShoppingTask:
     options: tuple[str, ...]
 
     def actions(self) -> tuple[str, ...]:
-        """Return a way to buy the product: its title searched, the page it stands on, the options, the purchase."""
+        """Return actions that buy the product: search its title, go to its page, choose the options, buy."""
         place = search(self.product.title).index(self.product)
         turning = ["click[next >]"] * (place // PER_PAGE)
         choosing = [f"click[{value}]" for value in self.options]
@@ -250,7 +250,7 @@ Action: <action>
 
 _ACTION: Final = re.compile(r"(search|click)\s*\[(.+)\]", re.IGNORECASE | re.DOTALL)
 _ACTION_CHARS: Final = 1_000
-"""No title, and so no useful search, is nearly as long."""
+"""Far more than the longest title, and so than any useful search."""
 
 _BUYING: Final = "click[buy now]"
 
@@ -275,7 +275,7 @@ class WebShopEpisode(GameEpisode):
         return observation(self._task.instruction, reached)
 
     def _reached(self, reply: str) -> Page | Purchase | str:
-        """Return where `reply` leads, or why it leads nowhere."""
+        """Return where `reply` leads, or a message why it leads nowhere."""
         named = only_action(reply)
         if named is None:
             return ONE_ACTION
@@ -335,14 +335,14 @@ def webshop() -> WebShopEnvironment:
     """Return `agentgym:webshop`.
 
     Raises:
-        MissingExtraError: if rapidfuzz, which compares texts, is not installed.
+        MissingExtraError: if rapidfuzz, used to compare texts, is not installed.
     """
     require_rapidfuzz()
     return WebShopEnvironment()
 
 
 def _any_action(seen: str, rng: random.Random) -> str:
-    """Return one of the available actions; a search is for two words that name things of the shop."""
+    """Return a random available action; a search is for two random words from the names of the shop's kinds."""
     action = rng.choice(_available(seen))
     if action != SEARCHING:
         return action
@@ -351,7 +351,7 @@ def _any_action(seen: str, rng: random.Random) -> str:
 
 
 def _first_hit(seen: str) -> str:
-    """Return a search of the whole instruction, the first product found, or the purchase."""
+    """Return a search for the whole instruction, a click on the first product found, or the purchase."""
     available = _available(seen)
     if SEARCHING in available:
         return f"search[{seen.rpartition('Instruction: [SEP] ')[2].partition(' [SEP] ')[0]}]"

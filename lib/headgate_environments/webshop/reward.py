@@ -1,11 +1,11 @@
-"""WebShop's reward: how much of what was wanted a purchase gives, in [0, 1].
+"""WebShop's reward: how well a purchase meets the requirements, in [0, 1].
 
-The rule is the published one (princeton-nlp/WebShop, `engine/goal.py`), term for term:
+The rule is the published one (princeton-nlp/WebShop, `engine/goal.py`), term by term:
 
     type factor * (attributes met + options met + price met) / (attributes + options + 1)
 
-Two things are ours, since the originals cannot be had from a package: the nouns of a title are known from the grammar
-that made it, where WebShop asks a language model for them, and the base colours are those of this shop.
+Two things differ, since no package provides the originals: the nouns of a title come from the grammar that made it,
+where WebShop uses a language model, and the base colours are those of this shop.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from typing import Any, Final
 from headgate.core import errors
 
 ALIKE: Final = 85
-"""Two texts count as the same when their token set ratio, in whole percent, is above this."""
+"""Two texts count as the same if their token set ratio, in whole percent, is above this."""
 
 BASE_COLOURS: Final = (
     "black", "blue", "brown", "green", "grey", "orange", "pink", "purple", "red", "white", "yellow",
 )  # fmt: skip
-"""Shades of one of these are the same colour to the reward."""
+"""To the reward, all shades of one of these are the same colour."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +32,11 @@ class Goods:
     """A product as the reward sees it.
 
     Attributes:
-        query: what people search to find its kind.
+        query: search text that finds its kind.
         categories: its path through the shop.
-        nouns: of its title, in small letters.
-        attributes: what is known of it.
-        texts: title, features and description, in small letters.
+        nouns: nouns of its title, in lower case.
+        attributes: its attributes.
+        texts: title, features and description, in lower case.
     """
 
     query: str
@@ -48,7 +48,7 @@ class Goods:
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What an instruction asks for: something like `goods`, with attributes, option values and a highest price."""
+    """What an instruction asks for: something like `goods`, with attributes, option values and a price limit."""
 
     goods: Goods
     attributes: tuple[str, ...]
@@ -58,7 +58,7 @@ class Wish:
 
 @dataclass(frozen=True, slots=True)
 class Reward:
-    """What a purchase earns: `value`, and the parts that it is made of."""
+    """The reward of a purchase: `value`, and its parts."""
 
     type_factor: float
     attributes: int
@@ -68,12 +68,12 @@ class Reward:
 
     @property
     def value(self) -> float:
-        """In [0, 1]; 1 when everything is met."""
+        """The reward in [0, 1]; 1 if everything is met."""
         return self.type_factor * (self.attributes + self.options + self.price) / self.terms
 
 
 def reward_of(bought: Goods, price: float, chosen: Sequence[str], wish: Wish) -> Reward:
-    """Return what buying `bought` at `price` with the option values `chosen` earns."""
+    """Return the reward for buying `bought` at `price` with the option values `chosen`."""
     return Reward(
         type_factor=type_factor(bought, wish.goods),
         attributes=sum(_has(bought, attribute) for attribute in wish.attributes),
@@ -84,7 +84,7 @@ def reward_of(bought: Goods, price: float, chosen: Sequence[str], wish: Wish) ->
 
 
 def type_factor(bought: Goods, wanted: Goods) -> float:
-    """Return 1 for the kind that is wanted, 0.5, 0.1 or 0 the less the two have in common."""
+    """Return 1 for the wanted kind, else 0.5, 0.1 or 0: the less the two have in common, the lower."""
     overlap = len(bought.nouns & wanted.nouns) / len(wanted.nouns) if wanted.nouns else 0.2
     if overlap == 0.0:
         return 0.0
@@ -100,7 +100,7 @@ def base_colour(value: str) -> str:
 
 
 def are_alike(one: str, other: str) -> bool:
-    """Return whether two texts count as the same, as `thefuzz.fuzz.token_set_ratio` above `ALIKE` says."""
+    """Return whether two texts count as the same: `thefuzz.fuzz.token_set_ratio` is above `ALIKE`."""
     fuzz, utils = _rapidfuzz()
     one, other = (utils.default_process(text.encode("ascii", "ignore").decode()) for text in (one, other))
     return bool(round(fuzz.token_set_ratio(one, other)) > ALIKE)

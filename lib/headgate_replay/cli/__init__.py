@@ -15,7 +15,7 @@ __all__ = ["replaying"]
 
 @contextmanager
 def replaying(name: str, total: int) -> Iterator[Callable[[str], None]]:
-    """Give what is told before each replay, and show it while the context lasts where stderr is a terminal."""
+    """Yield a function to call before each replay; while the context lasts, a terminal on stderr shows the progress."""
     if not sys.stderr.isatty():
         yield lambda _what: None
         return
@@ -27,5 +27,5 @@ def replaying(name: str, total: int) -> Iterator[Callable[[str], None]]:
         TextColumn("{task.fields[what]}", style="dim", markup=False),
     )
     with Progress(*columns, console=console(stderr=True), transient=True, refresh_per_second=4) as progress:
-        task = progress.add_task(name, total=total, what="", completed=-1)  # what is told has not been done
+        task = progress.add_task(name, total=total, what="", completed=-1)  # a replay is announced before it is done
         yield lambda what: progress.update(task, advance=1, what=what)

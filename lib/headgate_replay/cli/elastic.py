@@ -30,7 +30,7 @@ from headgate_replay.elastic import (
 from headgate_replay.files import yaml_settings
 
 WORKERS: Final = 16
-"""Of a site, where nobody says how many."""
+"""Number of a site's workers unless given."""
 
 _HARDWARE: Final = Hardware()
 
@@ -39,7 +39,7 @@ def replay(
     trace: Annotated[
         str,
         Parameter(
-            help=f"`ramp`, an hour that is drawn ({', '.join(SHAPES)}), or a trace: a .csv with TIMESTAMP, "
+            help=f"`ramp`, a randomly drawn hour ({', '.join(SHAPES)}), or a trace: a .csv with TIMESTAMP, "
             "ContextTokens and GeneratedTokens (Azure's), or a .jsonl with timestamp, input_length and output_length "
             "(Mooncake's)."
         ),
@@ -48,7 +48,7 @@ def replay(
     loaded: Loaded | None = None,
     policy: Annotated[
         tuple[str, ...],
-        Parameter(help=f"Of {', '.join(CONTENDERS)}; may be repeated. Default: the usual ones."),
+        Parameter(help=f"One of {', '.join(CONTENDERS)}; may be repeated. Default: the usual ones."),
     ] = (),
     frontier: Annotated[
         tuple[str, ...],
@@ -60,15 +60,18 @@ def replay(
     ),
     max_workers: Annotated[int | None, Parameter(help=f"Number of workers; {WORKERS} by default.")] = None,
     awake: Annotated[
-        int | None, Parameter(help="Workers awake at first. Default: 1; for a trace, as many as it begins with.")
+        int | None,
+        Parameter(help="Workers awake at the start. Default: 1; for a trace, as many as its first minute needs."),
     ] = None,
     settings: Annotated[
-        Path | None, Parameter(help="YAML file with settings of Headgate's policies, such as a pool's file.")
+        Path | None, Parameter(help="YAML file with settings for Headgate's policies, such as a pool's file.")
     ] = None,
-    output: Annotated[Path | None, Parameter(name=("--output", "-o"), help="Folder for page, figures, JSON.")] = None,
+    output: Annotated[
+        Path | None, Parameter(name=("--output", "-o"), help="Folder for the page, figures and JSON.")
+    ] = None,
     as_json: AsJson = False,
 ) -> int:
-    """Replay a load through the elastic pool in virtual time, under Headgate's policies and those of other systems.
+    """Replay a load through the elastic pool in virtual time under the policies of Headgate and other systems.
 
     The pool is the one that serves real requests; engines and time are simulated. The same input gives the same
     figures on every machine.
@@ -80,7 +83,7 @@ def replay(
         slots = (config and config.requests_per_worker_capacity) or SLOTS
     if workers is None:
         workers = config.max_workers if config else WORKERS
-    if config is not None:  # flags go before what a file says
+    if config is not None:  # flags take precedence over the file
         sizes = {"max_workers": workers, "requests_per_worker_capacity": slots}
         config = ElasticConfig(**config.model_dump() | sizes)
     given = asdict(wanted) | {"slots": slots, "max_workers": workers, "awake": awake, "config": config}
@@ -139,12 +142,12 @@ def _print(made: Sequence[Comparison]) -> None:
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loaded:
-    """Which load is replayed, and what is made of it."""
+    """The load to replay and how it is prepared."""
 
     slots: Annotated[int | None, Parameter(help=f"Requests that a worker runs at once; {SLOTS} by default.")] = None
     seed: Annotated[int, Parameter(help="Random seed of the generated load.")] = 0
     scale: Annotated[
-        float, Parameter(help="For the ramp and drawn loads: factor on all their times; 1 is an hour.")
+        float, Parameter(help="For the ramp and drawn loads: factor on all times but service times; 1 is an hour.")
     ] = 1.0
     copies: Annotated[int, Parameter(help="For a trace: factor on the number of users.")] = 1
     service_times: Annotated[
@@ -156,14 +159,14 @@ class Loaded:
     ] = None
     model: Annotated[str, Parameter(help="Model of the table.")] = _HARDWARE.model
     hardware: Annotated[str, Parameter(help="Hardware of the table.")] = _HARDWARE.hardware
-    gpus: Annotated[int, Parameter(help="GPUs per worker, in the table.")] = _HARDWARE.tensor_parallel
+    gpus: Annotated[int, Parameter(help="GPUs per worker in the table.")] = _HARDWARE.tensor_parallel
 
 
 def settings_of(path: Path) -> ElasticConfig:
-    """Return the settings of a file of a pool, or of a file of settings.
+    """Return the elastic settings from a pool's file or from a file of settings only.
 
     Raises:
-        InvalidInputError: it cannot be read, or a setting breaks a rule.
+        InvalidInputError: if the file cannot be read, or a setting breaks a rule.
     """
     written = yaml_settings(path, "settings", "an elastic pool")
     if "pool" in written:

@@ -45,30 +45,30 @@ def simulate(
         Path | None,
         Parameter(
             help="A .csv list of pods (openb_pod_list_default.csv of cluster-trace-gpu-v2023 in "
-            "https://github.com/alibaba/clusterdata), or a .jsonl file with one job a line."
+            "https://github.com/alibaba/clusterdata), or a .jsonl file with one job per line."
         ),
     ] = None,
     *,
     mix: Annotated[
-        str | None, Parameter(help=f"A generated mix in place of a file: {', '.join((*MIXES, HEAVY))}.")
+        str | None, Parameter(help=f"Replay a generated mix instead of a file: {', '.join((*MIXES, HEAVY))}.")
     ] = None,
-    hours: Annotated[float, Parameter(help="For a mix: hours in which jobs arrive.")] = 24.0,
-    load: Annotated[float, Parameter(help="For a mix: demand, as a share of the cluster's GPUs.")] = 0.9,
+    hours: Annotated[float, Parameter(help="For a mix: hours during which jobs arrive.")] = 24.0,
+    load: Annotated[float, Parameter(help="For a mix: demand as a share of the cluster's GPUs.")] = 0.9,
     seed: Annotated[int, Parameter(help="Random seed of a mix.")] = 0,
     job_count: Annotated[
-        int, Parameter(name="--jobs", help=f"For the mix {HEAVY}: how many jobs; the load gives the hours.")
+        int, Parameter(name="--jobs", help=f"For the mix {HEAVY}: number of jobs; the load determines the hours.")
     ] = 400,
-    untold: Annotated[bool, Parameter(help="Tell no policy how long jobs take.")] = False,
-    nodes: Annotated[int, Parameter(help="Nodes of the simulated cluster.")] = 4,
+    untold: Annotated[bool, Parameter(help="Hide from all policies how long jobs take.")] = False,
+    nodes: Annotated[int, Parameter(help="Number of nodes of the simulated cluster.")] = 4,
     gpus: Annotated[int, Parameter(help="GPUs of each node.")] = 8,
     cpus: Annotated[float, Parameter(help="CPUs of each node.")] = 128,
-    memory_gib: Annotated[int, Parameter(help="Memory of each node.")] = 1024,
+    memory_gib: Annotated[int, Parameter(help="Memory of each node in GiB.")] = 1024,
     reserved: Annotated[
         tuple[str, ...],
         Parameter(help="Group for high priorities, e.g. members=2,gpus=2,cpus=8; may be repeated."),
     ] = (),
     longest_hours: Annotated[
-        float | None, Parameter(help="For a list of pods: leave out pods that live longer.")
+        float | None, Parameter(help="For a list of pods: leave out pods that ran longer.")
     ] = None,
     checkpoint_every_s: Annotated[
         float, Parameter(help="For a list of pods: seconds between checkpoints; 0 for none.")
@@ -76,16 +76,16 @@ def simulate(
     restart_s: Annotated[float, Parameter(help="For a list of pods: seconds that a restart costs.")] = 30.0,
     rules: Annotated[Path | None, Parameter(help="YAML file of preemption rules.")] = None,
     policy: Annotated[
-        tuple[str, ...], Parameter(help=f"Of {', '.join(POLICIES)}; may be repeated. Default: all.")
+        tuple[str, ...], Parameter(help=f"One of {', '.join(POLICIES)}; may be repeated. Default: all.")
     ] = (),
     output: Annotated[
-        Path | None, Parameter(name=("--output", "-o"), help="Write an SVG of which work held which GPUs to this file.")
+        Path | None, Parameter(name=("--output", "-o"), help="File for an SVG that shows which jobs held which GPUs.")
     ] = None,
     as_json: AsJson = False,
 ) -> int:
-    """Replay jobs through the placement ledger in virtual time, beside Ray, FIFO, backfill and other rules.
+    """Replay jobs through the placement ledger in virtual time and compare it with Ray, FIFO, backfill and other rules.
 
-    Neither Ray nor any process is started. The same input gives the same figures.
+    Neither Ray nor any other process is started. The same input gives the same figures.
     """
     cluster = cluster_of(nodes, gpus, cpus, memory_gib, reserved=tuple(_shape(written) for written in reserved))
     given = {"longest-hours": longest_hours, "checkpoint-every-s": checkpoint_every_s, "restart-s": restart_s}
@@ -116,7 +116,7 @@ def simulate(
 
 
 def _rules(path: Path) -> PreemptionRules:
-    """Read rules from a file of their own, or from that of pools."""
+    """Read rules from a rules file or from a file of pools."""
     written = yaml_settings(path, "rules", "preemption")
     return rules_from(written.get("rules") or {} if written.keys() <= {"pools", "rules"} else written)
 
@@ -133,7 +133,7 @@ def _read(path: Path, longest_hours: float | None, checkpoint_every_s: float, re
         return read_json_lines(path)
     raise InvalidTraceError(
         f"{path} is neither a .csv list of pods nor a .jsonl file of jobs",
-        next_step="Name the file by what it holds.",
+        next_step="Give the file the ending that matches its content.",
     )
 
 
@@ -147,7 +147,7 @@ def _shape(written: str) -> GroupShape:
     member = amounts(parts.get("cpus", 0), parts.get("gpus", 0), int(parts.get("memory_gib", 0) * 2**30))
     if not member or not parts.keys() <= _SIZE_KEYS or not 1 <= members <= 256 or members % 1:
         raise InvalidTraceError(
-            "--reserved must have the form members=2,gpus=2,cpus=8,memory_gib=16, one amount at least "
+            "--reserved must have the form members=2,gpus=2,cpus=8,memory_gib=16, with at least one amount "
             f"(got {written!r})"
         )
     return GroupShape((member,) * int(members), "PACK")
@@ -158,7 +158,7 @@ def _print(made: Comparison, figure: Path | None) -> None:
     for note in made.trace.notes:
         say(f"  {note}")
     print_table(
-        "Waiting of high-priority work, use of the cluster, and what stopping cost",
+        "Waiting of high-priority work, use of the cluster, and the cost of preemptions",
         _COLUMNS,
         [_row(each) for each in made.measures],
         right=tuple(range(1, len(_COLUMNS))),
@@ -189,9 +189,9 @@ def _print(made: Comparison, figure: Path | None) -> None:
     least = ", ".join(f"{name} {_span(value)}" for name, value in made.least_waiting_s.items())
     say(f"No policy can get high-priority waiting below: {least}.")
     say(
-        "Waiting is all time from arrival to end beyond the job's own work. 'x least': lost work of all preemptions "
-        "over the least that the same rules could have lost at the same moments. 'clairvoyant' knows every duration "
-        "and stops work at no cost on one large node: a yardstick, not a policy."
+        "Waiting is all time from arrival to end beyond the job's own work. 'x least': the work lost to all "
+        "preemptions, divided by the least that the same rules could have lost at the same moments. 'clairvoyant' "
+        "knows every duration and stops work at no cost on one large node: it is a yardstick and not a policy."
     )
     for outcome in made.outcomes:
         say(f"{outcome.policy}: {outcome.says}")

@@ -1,4 +1,4 @@
-"""Loads replayed through the elastic pool in virtual time, beside the rules of other systems and bounds."""
+"""Loads replayed through the elastic pool in virtual time, compared with the rules of other systems and with bounds."""
 
 from headgate.core import names_by_stub
 

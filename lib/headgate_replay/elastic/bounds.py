@@ -1,4 +1,4 @@
-"""How many worker-seconds a load takes at least, and how many workers a site without elasticity needs."""
+"""The minimum worker-seconds of a load, and the workers that a site without elasticity needs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from headgate_replay.elastic.load import Load
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """From one moment to another so many calls are certain to be running, or so many workers are needed."""
+    """A period in which `count` calls are certain to be running, or `count` workers are needed."""
 
     from_s: float
     to_s: float
@@ -23,10 +23,10 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """What no policy can do without, as a multiple of the work by the capacity.
+    """The minimum cost under any policy, as a multiple of the work divided by the capacity.
 
-    `cost` holds, starts included, if nobody waits longer than `wait_s`; `p99_cost`, with starts that are free, if at
-    most one in a hundred does.
+    `cost` includes starts and holds if no call waits longer than `wait_s`; `p99_cost` leaves starts out and holds if
+    at most one call in a hundred waits longer.
     """
 
     wait_s: float
@@ -35,7 +35,7 @@ class Bound:
 
 
 def bounds(load: Load, *, start_s: float, lowest: int) -> tuple[Bound, ...]:
-    """Return the bounds of a load for several times of waiting."""
+    """Return the bounds of a load for several waiting times."""
     return tuple(
         Bound(
             wait_s,
@@ -47,13 +47,13 @@ def bounds(load: Load, *, start_s: float, lowest: int) -> tuple[Bound, ...]:
 
 
 def least_worker_s(load: Load, *, start_s: float, wait_s: float = 0.0, lowest: int = 1) -> float:
-    """Return worker-seconds that no policy can do without if nobody waits longer than `wait_s`.
+    """Return the minimum worker-seconds under any policy if no call waits longer than `wait_s`.
 
-    A call that arrives at a and takes s at least has to be running from a + `wait_s` to a + s: it has begun by then,
-    and cannot be done before. Where n such calls run, n / slots workers are awake, rounded up, and never fewer than
-    `lowest`. A worker that is not needed for a while sleeps if that is longer than a start takes, which it is awake
-    for, too. The bound lets running calls move to other workers for nothing and drains and sleeps take no time, so it
-    is below what can be reached. It is never below the work by the capacity.
+    A call that arrives at a and takes at least s must be running from a + `wait_s` to a + s: it has begun by then, and
+    cannot be done before. While n such calls run, n / slots workers (rounded up) are awake, and never fewer than
+    `lowest`. A worker that is not needed for longer than a start takes sleeps; it is awake during its start, too. The
+    bound assumes that moving running calls to other workers is free and that drains and sleeps take no time, so it is
+    below what can be reached. It is never below the work divided by the capacity.
     """
     needs = needed(certain(load, wait_s), load.slots)
     until_s = max([load.window_s, *(stretch.to_s for stretch in needs)])
@@ -62,10 +62,11 @@ def least_worker_s(load: Load, *, start_s: float, wait_s: float = 0.0, lowest: i
 
 
 def least_worker_s_but(load: Load, *, share: float, wait_s: float = 0.0, lowest: int = 1) -> float:
-    """Return worker-seconds that no policy can do without if at most a share of calls waits longer than `wait_s`.
+    """Return the minimum worker-seconds under any policy if at most a share of calls waits longer than `wait_s`.
 
-    Those that wait longer take nothing of what is certain: at most the sum of the longest of them. It is taken where a
-    worker can be spared for the least. Starts are free here, so this can be below `least_worker_s` by more than that.
+    Calls that wait longer no longer count as certain to run; they reduce the certain time by at most the sum of the
+    longest calls. It is subtracted where sparing a worker takes the fewest slots. Starts are free here, so the
+    difference from `least_worker_s` can be even larger.
     """
     needs = needed(certain(load, wait_s), load.slots)
     certain_s = sorted((max(0.0, load.alone_s(call) - wait_s) for call in load.calls), reverse=True)
@@ -82,7 +83,7 @@ def least_worker_s_but(load: Load, *, share: float, wait_s: float = 0.0, lowest:
 
 
 def certain(load: Load, wait_s: float) -> list[Stretch]:
-    """Return how many calls are certain to be running if none waits longer than `wait_s`."""
+    """Return how many calls are certain to be running over time if none waits longer than `wait_s`."""
     return stretches(
         (call.arrived_s + wait_s, call.arrived_s + load.alone_s(call))
         for call in load.calls
@@ -91,7 +92,7 @@ def certain(load: Load, wait_s: float) -> list[Stretch]:
 
 
 def stretches(spans: Iterable[tuple[float, float]]) -> list[Stretch]:
-    """Return how many of these spans of time lie on top of each other, from the first moment to the last."""
+    """Return how many of these time spans overlap, from the first moment to the last."""
     edges: list[tuple[float, int]] = []
     for begins, ends in spans:
         edges.append((begins, 1))
@@ -106,7 +107,7 @@ def stretches(spans: Iterable[tuple[float, float]]) -> list[Stretch]:
 
 
 def needed(running: Sequence[Stretch], slots: int) -> list[Stretch]:
-    """Return how many workers of so many slots that takes, neighbours of one number put together."""
+    """Return how many workers of `slots` slots that takes; adjacent stretches with the same number are merged."""
     found: list[Stretch] = []
     for stretch in running:
         count, from_s = math.ceil(stretch.count / slots), stretch.from_s
@@ -117,12 +118,12 @@ def needed(running: Sequence[Stretch], slots: int) -> list[Stretch]:
 
 
 def levels(needs: Sequence[Stretch], lowest: int) -> range:
-    """Return the numbers of the workers that are not always awake: the k-th is needed while k or more are."""
+    """Return the numbers of the workers that are not always awake: worker k is needed while k or more are needed."""
     return range(lowest + 1, max((stretch.count for stretch in needs), default=0) + 1)
 
 
 def on_stretches(needs: Sequence[Stretch], level: int, hold_s: float) -> list[tuple[float, float]]:
-    """Return when the worker of a level is awake if it stays so through gaps of up to `hold_s`."""
+    """Return when the worker of a level is awake if it stays awake through gaps of up to `hold_s`."""
     found: list[tuple[float, float]] = []
     for stretch in needs:
         if stretch.count < level:
@@ -140,9 +141,9 @@ def _level_s(needs: Sequence[Stretch], level: int, start_s: float) -> float:
 
 
 def _sparable(running: Sequence[Stretch], slots: int, lowest: int) -> list[tuple[int, float]]:
-    """Return slots that have to be freed to spare a worker, and for how many seconds; the cheapest first.
+    """Return how many slots must be freed to spare a worker, and for how many seconds; the cheapest first.
 
-    The last worker of a stretch has what does not fill the others; each further one is full.
+    The last worker of a stretch has the calls that do not fill the others; all others are full.
     """
     seconds: dict[int, float] = {}
     for stretch in running:
@@ -156,9 +157,9 @@ def _sparable(running: Sequence[Stretch], slots: int, lowest: int) -> list[tuple
 
 
 def fewest_fixed(load: Load, *, wait_s: float, share: float = 0.99) -> int:
-    """Return the fewest workers, always awake, with which a share of the calls waits `wait_s` at most.
+    """Return the minimum number of always awake workers with which a share of the calls waits at most `wait_s`.
 
-    First come, first served, each call as long as on a full worker.
+    Calls are served in order of arrival, and each takes as long as on a full worker.
     """
     may_be_late = math.floor((1 - share) * len(load.calls))
 

@@ -1,4 +1,4 @@
-"""One load under several policies: their figures, their frontiers, the bounds beside them, and short loads."""
+"""One load under several policies: their figures, frontiers and bounds, and short loads that test one property."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from headgate_replay.elastic.outcome import Measures, Outcome, measured
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One setting of a knob and what came of it."""
+    """One setting of a knob and its figures."""
 
     value: float
     measures: Measures
@@ -24,7 +24,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Frontier:
-    """One policy over its knob, in the order of the knob's values."""
+    """The figures of one policy for all values of its knob, in the order of the values."""
 
     policy: str
     knob: str
@@ -40,16 +40,16 @@ class Frontier:
         return tuple(kept)
 
     def document(self) -> dict[str, Any]:
-        """Return it as JSON values."""
+        """Return the frontier as JSON values."""
         points = [{"value": point.value} | asdict(point.measures) for point in self.points]
         return {"policy": self.policy, "knob": self.knob, "points": points}
 
 
 def frontier(name: str, terms: Terms, *, tell: Callable[[str], None] = lambda _what: None) -> Frontier:
-    """Return a policy's frontier over the sweep of its knob.
+    """Replay a policy with each value of its knob's sweep and return the frontier.
 
     Raises:
-        InvalidLoadError: there is no such policy.
+        InvalidLoadError: if there is no such policy.
     """
     who = contender(name)
     points = []
@@ -63,28 +63,28 @@ COLUMNS: Final = (
     *("policy", "cost", "wait p50", "wait p95", "wait p99", "longest"),
     *("operations", "worth starting", "peak", "lost"),
 )
-"""Heads of `Comparison.rows`."""
+"""Column heads of `Comparison.rows`."""
 
 DEFINITIONS: Final = {
-    "cost": "Worker-seconds awake (starting, draining and going to sleep included) by what the work takes on workers "
-    "that are always full: 1 cannot be beaten.",
+    "cost": "Worker-seconds awake (starting, draining and going to sleep included), divided by what the work takes on "
+    "workers that are always full: 1 cannot be beaten.",
     "waiting": "From arrival until the request was given to the worker that answered it.",
     "operations": "Workers that were started, drained, or turned back while they drained.",
     "worth starting": "Share of the active periods that lasted at least three times as long as the start.",
     "lost": "Requests that were never answered, or answered more than once.",
-    "bound": "What no policy can do without, whatever it knows of the future.",
+    "bound": "The minimum for any policy, whatever it knows about the future.",
 }
-"""Term -> what it means."""
+"""Term -> its meaning."""
 
 USUAL: Final = ("predictive", "target", "threshold", "verl", "ray-serve", "ray-serve-5-60", "knative", "fixed-need")
-"""Who is compared when nobody is named; `clairvoyant` is added as what planning alone can reach."""
+"""Policies that are compared by default; `clairvoyant` is added to show what planning alone can reach."""
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What several policies made of one load: outcomes and their figures, in the order asked for, and the bounds.
+    """The results of several policies on one load: outcomes and figures in the requested order, and the bounds.
 
-    `config` is of the pool that our policies ran in.
+    `config` holds the settings of the pool that our policies ran in.
     """
 
     load: Load
@@ -97,7 +97,7 @@ class Comparison:
 
     @property
     def rows(self) -> list[tuple[str, ...]]:
-        """The table, one row a policy, under `COLUMNS`."""
+        """The rows of the table, one per policy, with the columns `COLUMNS`."""
         return [
             (
                 each.policy,
@@ -123,8 +123,8 @@ class Comparison:
 
     @property
     def limits(self) -> str:
-        """What no policy can do without, in a sentence."""
-        costs = (f"{bound.cost:.2f}x if nobody waits over {bound.wait_s:g} s" for bound in self.bounds)
+        """The minimum cost of any policy, in a sentence."""
+        costs = (f"{bound.cost:.2f}x if no request waits over {bound.wait_s:g} s" for bound in self.bounds)
         return f"No policy can cost less than {'; '.join(costs)}."
 
     def of(self, policy: str) -> Measures:
@@ -132,7 +132,7 @@ class Comparison:
         return next(measures for measures in self.measures if measures.policy == policy)
 
     def document(self) -> dict[str, Any]:
-        """Return it as JSON values, without the times of each call."""
+        """Return the comparison as JSON values, without the times of each call."""
         return {
             "load": self.load.name,
             "calls": len(self.load.calls),
@@ -160,14 +160,14 @@ def compared(
     at_most_every_s: float = 0.0,
     tell: Callable[[str], None] = lambda _what: None,
 ) -> Comparison:
-    """Replay a load under each of these contenders, and over the sweeps of those whose frontiers are wanted.
+    """Replay a load under each of these contenders, and with all knob values for those in `frontiers`.
 
-    The policy of `config` is called by its name like any other. `tell` is called with what is being replayed. Rules
-    that are asked more often than `at_most_every_s` are asked so often.
+    The policy of `config` takes part only if it is named. `tell` is called before each replay with a description of
+    it. Rules that would decide more often than every `at_most_every_s` seconds decide at this interval.
 
     Raises:
-        InvalidLoadError: an unknown policy.
-        ReplayFailedError: the pool made an error.
+        InvalidLoadError: if a policy is unknown.
+        ReplayFailedError: if the pool made an error.
     """
     for name in (*policies, *frontiers):
         contender(name)
@@ -188,11 +188,11 @@ def compared(
 
 
 _STEP_AT_S = 121.3
-"""Between two decisions of whoever decides at whole seconds."""
+"""A moment between two decisions of policies that decide at whole seconds."""
 
 
 def operations_when_steady(policy: str, *, lasts_s: float = 600.0) -> int:
-    """Return how many workers are started, drained or turned back under 7 requests in flight on 2 workers of 8 slots.
+    """Return how many workers are started, drained or turned back with 7 requests in flight on 2 workers of 8 slots.
 
     One worker would have room for all of them, and be nearly full.
     """
@@ -201,7 +201,7 @@ def operations_when_steady(policy: str, *, lasts_s: float = 600.0) -> int:
 
 
 def drained_with_a_backlog(policy: str, *, count: int = 500) -> int:
-    """Return how many workers are drained while requests wait, of `count` that are there at once on 4 workers."""
+    """Return how many of 4 workers are drained while any of `count` requests that arrive at once still wait."""
     load, site = backlog(count), Site(workers=8, awake=4)
     outcome = contender(policy).play(terms_of(load, site))
     until_s = max(given_s for given_s in outcome.given_s if given_s is not None)
@@ -209,7 +209,7 @@ def drained_with_a_backlog(policy: str, *, count: int = 500) -> int:
 
 
 def starts_until_served(policy: str, *, workers: int = 4, start_s: float = 1.0) -> float:
-    """Return how long it takes from a sudden load of `workers` workers until so many take requests, in starts."""
+    """Return how long a sudden load for `workers` workers takes until as many accept requests, in start times."""
     load, site = step(workers, at_s=_STEP_AT_S), Site(workers=2 * workers, start_s=start_s)
     outcome = contender(policy).play(terms_of(load, site))
     edges = [(stay.ready_s, 1) for stay in outcome.stays if stay.ready_s is not None]

@@ -1,4 +1,4 @@
-"""Who takes part in a comparison: our policies, the rules of others, and what nobody can beat by much."""
+"""The contenders of a comparison: our policies, the rules of other systems, and plans that nobody can beat by much."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from headgate_replay.elastic.peers import Clairvoyant, Fixed, Knative, Serve, Ve
 
 _NO_BOUND: Final = 1_000_000
 _BARE: Final = {"min_stable_period": 0.0}
-"""Rules of others are carried out as they stand: our pool keeps no worker awake that they give up."""
+"""Rules of other systems are carried out unchanged: our pool keeps no worker awake that they give up."""
 
 _PLAN_EVERY_S: Final = 1.0
 _NEED_WAIT_S: Final = 0.5
@@ -28,7 +28,7 @@ _MOST_SIZES: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What all contenders are given; each replaces `policy` in the settings of the pool."""
+    """The input of all contenders; each replaces `policy` in the settings of the pool."""
 
     load: Load
     site: Site
@@ -53,9 +53,9 @@ class Contender:
     make: Callable[[Terms, float], Made]
 
     def play(self, terms: Terms, value: float | None = None, *, at_most_every_s: float = 0.0) -> Outcome:
-        """Return what it makes of a load, with its usual setting unless a value is given.
+        """Replay the load and return the outcome, with the usual setting of the knob unless a value is given.
 
-        A rule that is asked more often than `at_most_every_s` by itself is asked so often.
+        A rule that would decide more often than every `at_most_every_s` seconds decides at this interval.
         """
         config, policy, site = self.make(terms, self.value(terms) if value is None else value)
         every_s = max(config.monitoring_interval, at_most_every_s)
@@ -64,9 +64,9 @@ class Contender:
 
 
 def terms_of(load: Load, site: Site, config: ElasticConfig | None = None) -> Terms:
-    """Return terms under which every request is served in the end, however long it has to wait.
+    """Return terms under which every request is eventually served, however long it has to wait.
 
-    Without settings of a pool its workers are those of the site, with the slots of the load.
+    Without settings, the pool has the workers of the site with the slots of the load.
     """
     settings = config or ElasticConfig(max_workers=site.workers, requests_per_worker_capacity=load.slots)
     patient = {
@@ -82,7 +82,7 @@ def contender(name: str) -> Contender:
     """Return a contender.
 
     Raises:
-        InvalidLoadError: there is none of that name.
+        InvalidLoadError: if there is none with that name.
     """
     found = CONTENDERS.get(_FORMER_NAMES.get(name, name))
     if found is None:
@@ -110,7 +110,7 @@ def _theirs(
     tick_s: float,
     policy: Callable[[Terms, float], Policy],
 ) -> Contender:
-    """Return the rule of another system: our pool carries it out every so often, without what our policies add."""
+    """Return the rule of another system: our pool applies it at its interval, without what our policies add."""
 
     def make(terms: Terms, at: float) -> Made:
         settings = _BARE | {"monitoring_interval": tick_s}
@@ -120,7 +120,7 @@ def _theirs(
 
 
 def _fixed(name: str, says: str, value: Callable[[Terms], float]) -> Contender:
-    """Return a pool of so many workers; it is swept from what the work takes on average to all, in eight sizes."""
+    """Return a pool of fixed size; its sweep has eight sizes from the average need of the work to all workers."""
 
     def make(terms: Terms, at: float) -> Made:
         site = dataclasses.replace(terms.site, awake=int(at))
@@ -150,24 +150,24 @@ def _clairvoyant(name: str, hold_s: float, says: str) -> Contender:
 
 
 _PER_SLOT: Final = 0.75
-"""Ray Serve aims at 2 requests a replica unless it is told; an engine with 8 slots is told 6."""
+"""Ray Serve aims at 2 requests per replica by default; for an engine with 8 slots it is set to 6."""
 
 _ALL: Final = (
     _own(
         "predictive",
-        "follows the rule of staffing that would have cost least on the load so far, waiting counted at its price",
+        "follows the staffing rule that would have cost the least on the load so far, counting waiting at its price",
         "wait_price",
         (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0),
     ),
     _own(
         "target",
-        "keeps workers at a share of their capacity: up by a short window, down by the highest of a long one",
+        "keeps workers at a share of their capacity: scales up by a short window, down by the maximum of a long one",
         "target_load",
         (0.5, 0.6, 0.7, 0.8, 0.9, 1.0),
     ),
     _own(
         "threshold",
-        "verl's rule, repaired: what waits and what drains counts, and no step that the next one would undo",
+        "verl's rule, repaired: counts what waits and drains, and takes no step that the next one would undo",
         "scale_up_threshold",
         (0.6, 0.7, 0.8, 0.9, 1.0),
     ),
@@ -215,7 +215,7 @@ _ALL: Final = (
     _fixed("fixed", "all workers, always", lambda terms: float(terms.config.max_workers)),
     _fixed(
         "fixed-need",
-        f"always the fewest workers with which 99 % wait {_NEED_WAIT_S:g} s at most; only hindsight tells how many",
+        f"always the fewest workers with which 99 % wait at most {_NEED_WAIT_S:g} s; only hindsight tells how many",
         lambda terms: min(terms.config.max_workers, fewest_fixed(terms.load, wait_s=_NEED_WAIT_S)),
     ),
     _clairvoyant("clairvoyant", 60.0, "keeping workers through gaps of a minute"),
@@ -223,10 +223,10 @@ _ALL: Final = (
 )
 
 OURS: Final = str(ElasticConfig().policy)
-"""The policy that a pool has if nobody chooses."""
+"""The default policy of a pool."""
 
 CONTENDERS: Final = {each.name: each for each in _ALL}
 """Name -> contender; ours first."""
 
 _FORMER_NAMES: Final = {"seed": "verl"}
-"""A name that schedules may still hold -> the present one."""
+"""A former name that schedules may still hold -> the present name."""

@@ -1,4 +1,4 @@
-"""Loads of several shapes, drawn by seed: what a policy meets that was tuned to none of them."""
+"""Loads of several shapes, drawn by seed; no policy was tuned to them."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from headgate_replay.elastic.load import SLOTS, Call, InvalidLoadError, Load, lo
 WINDOW_S: Final = 3600.0
 MEAN_SERVICE_S: Final = 10.0
 _SIGMA: Final = 1.0
-"""Of the logarithm of a service time: one answer in twenty takes three times the mean or longer."""
+"""Standard deviation of the logarithm of a service time: one answer in twenty takes three times the mean or longer."""
 
 _Rate = Callable[[float], float]
 """Arrivals per second at each second of an hour."""
 
 _Shape = Callable[[random.Random], tuple[_Rate, float]]
-"""Draws a rate and the highest that it can be."""
+"""Draws a rate function and its maximum."""
 
 
 def drawn(shape: str, *, seed: int = 0, scale: float = 1.0, slots: int = SLOTS) -> Load:
-    """Return an hour of one of `SHAPES`: Poisson arrivals of a drawn course, log-normal service of mean 10 s.
+    """Return an hour of one of `SHAPES`: Poisson arrivals at a drawn rate, log-normal service times of mean 10 s.
 
-    The same seed gives the same calls. `scale` multiplies all lengths of time but those of service, as the ramp's does.
+    The same seed gives the same calls. `scale` multiplies all times except service times, like the ramp's.
 
     Sources: the shapes of Gandhi et al., "AutoScale" (2012), section 4; bursts as a Markov-modulated Poisson process,
     Fischer and Meier-Hellstern, "The MMPP cookbook" (1993).
 
     Raises:
-        InvalidLoadError: the shape is unknown, the scale is not a number above 0, or so small that nothing arrives.
+        InvalidLoadError: if the shape is unknown, or the scale is not above 0 or so small that nothing arrives.
     """
     if shape not in SHAPES:
         raise InvalidLoadError(
@@ -55,7 +55,7 @@ def drawn(shape: str, *, seed: int = 0, scale: float = 1.0, slots: int = SLOTS) 
 
 
 def _smooth(chance: random.Random) -> tuple[_Rate, float]:
-    """A level that wanders by a tenth and another over 20 minutes and 50."""
+    """A level with two waves of a tenth each, over 20 and 50 minutes."""
     level, first, second = chance.uniform(1.5, 3.0), chance.uniform(0, math.tau), chance.uniform(0, math.tau)
     swing = 0.1
 
@@ -68,21 +68,21 @@ def _smooth(chance: random.Random) -> tuple[_Rate, float]:
 
 
 def _bursty(chance: random.Random) -> tuple[_Rate, float]:
-    """Two minutes of quiet and 40 s of 3 to 5 times as much, on average, each exponential."""
+    """On average two quiet minutes and then 40 s of 3 to 5 times as much; both durations are exponential."""
     level = chance.uniform(0.8, 1.6)
     burst = level * chance.uniform(3.0, 5.0)
     return _switched(chance, (level, 120.0), (burst, 40.0)), burst
 
 
 def _daily(chance: random.Random) -> tuple[_Rate, float]:
-    """Two days in an hour: a wave from a twentieth of its top to the top."""
+    """Two days in an hour: a wave whose minimum is about a twentieth of its maximum."""
     mean, phase = chance.uniform(1.2, 2.5), chance.uniform(0, math.tau)
     swing = 0.9
     return lambda at: mean * (1 + swing * math.sin(math.tau * at / 1800 + phase)), mean * (1 + swing)
 
 
 def _flash(chance: random.Random) -> tuple[_Rate, float]:
-    """A level, and within 20 s 4 to 6 times as much, of which half is gone every four minutes."""
+    """A level that rises to 4 to 6 times as much within 20 s; the excess halves every four minutes."""
     level, times, begins = chance.uniform(0.8, 1.5), chance.uniform(4.0, 6.0), chance.uniform(900.0, 2400.0)
 
     def rate(at: float) -> float:
@@ -95,13 +95,13 @@ def _flash(chance: random.Random) -> tuple[_Rate, float]:
 
 
 def _on_off(chance: random.Random) -> tuple[_Rate, float]:
-    """Seven minutes of work and five of nothing, on average, each exponential: a run that samples and then trains."""
+    """On average seven minutes of work and five of none, both exponential: a run that samples and then trains."""
     level = chance.uniform(2.0, 4.0)
     return _switched(chance, (level, 420.0), (0.0, 300.0)), level
 
 
 def _switched(chance: random.Random, *states: tuple[float, float]) -> _Rate:
-    """Return a course that stays in each state of a rate for an exponential time of a mean, in turn."""
+    """Return a rate that takes each (rate, mean duration) state in turn, for an exponential time of that mean."""
     rates: list[float] = []
     while len(rates) <= WINDOW_S:
         rate, mean_s = states[0]

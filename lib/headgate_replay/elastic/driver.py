@@ -1,8 +1,7 @@
-"""A load through the real pool with simulated engines, event by event in virtual time. Exact, and the same each time.
+"""Replays a load through the real pool with simulated engines, event by event in virtual time; exact and deterministic.
 
-The pool is the one that serves real requests; what is simulated is what stands around it: when requests arrive, how
-long engines take to answer, to start and to sleep. Nothing takes time that would not take it on a real site, but for
-the network, which is left out.
+The pool is the one that serves real requests; its surroundings are simulated: when requests arrive, and how long
+engines take to answer, start and sleep. The time that the network would take is left out.
 """
 
 from __future__ import annotations
@@ -37,20 +36,20 @@ from headgate_replay.elastic.load import Load, Site
 from headgate_replay.elastic.outcome import Outcome, Stay
 
 _ROUNDS: Final = 1_000
-"""So often the pool may want something more at one moment; a pool that never comes to rest is an error."""
+"""Maximum rounds of commands at one moment; a pool that never comes to rest is an error."""
 
 
 class ReplayFailedError(HeadgateError):
-    """A pool lost a request, ran one twice, or gave an engine more than it has room for: an error of the pool."""
+    """Raised if the pool lost a request, ran one twice, or gave an engine more than it can take: a bug of the pool."""
 
     code = "replay_failed"
     next_step = "This is an error of Headgate: report it with the command that you ran and its seed."
 
 
 class SimulatedEngine:
-    """One worker's engine. Exact: its clock counts steps, which all answers under way make at the same speed.
+    """One worker's engine. It is exact: its clock counts steps, and all answers in progress advance at the same speed.
 
-    Invariants: at most `slots` calls are with it; it is empty whenever it is put to sleep.
+    Invariants: it has at most `slots` calls; it is empty whenever it is put to sleep.
     """
 
     __slots__ = ("_answers", "_calls", "_done", "_last_s", "_slots", "_step_s", "is_asleep", "name", "turn")
@@ -59,11 +58,11 @@ class SimulatedEngine:
         self.name = name
         self.is_asleep = is_asleep
         self.turn = 0
-        """Grows whenever `ends_at` may have changed: what was planned for an earlier turn is void."""
+        """Increases whenever `ends_at` may have changed: events planned for an earlier turn are void."""
         self._slots = slots
         self._step_s = step_s
         self._calls: set[int] = set()
-        self._answers: list[tuple[float, int]] = []  # a heap: steps at which an answer is complete, and whose it is
+        self._answers: list[tuple[float, int]] = []  # a heap: steps at which an answer is complete, and its call
         self._done = 0.0
         self._last_s = 0.0
 
@@ -74,7 +73,7 @@ class SimulatedEngine:
         """Take a call; its answer begins later.
 
         Raises:
-            ReplayFailedError: it sleeps, is full, or has the call already.
+            ReplayFailedError: if it sleeps, is full, or already has the call.
         """
         if self.is_asleep or len(self._calls) >= self._slots or call in self._calls:
             state = "asleep" if self.is_asleep else f"{len(self._calls)} of {self._slots} slots taken"
@@ -82,13 +81,13 @@ class SimulatedEngine:
         self._calls.add(call)
 
     def answer(self, call: int, steps: float, now: float) -> None:
-        """Begin the answer of a call that was taken."""
+        """Begin the answer to a call that was taken."""
         self._advance(now)
         heapq.heappush(self._answers, (self._done + steps, call))
         self.turn += 1
 
     def drop(self, call: int, now: float) -> None:
-        """Let go of a call, wherever it stands; nothing where it is not there."""
+        """Drop a call, whether its answer has begun or not; do nothing if the call is not here."""
         self._calls.discard(call)
         others = [answer for answer in self._answers if answer[1] != call]
         if len(others) < len(self._answers):
@@ -101,7 +100,7 @@ class SimulatedEngine:
         return call in self._calls
 
     def ends_at(self, now: float) -> float | None:
-        """Return when the next answer is complete if nothing changes; None where none is under way."""
+        """Return when the next answer is complete if nothing changes; None if none is in progress."""
         if not self._answers:
             return None
         self._advance(now)
@@ -109,7 +108,7 @@ class SimulatedEngine:
         return now + left * self._step_s[len(self._answers) - 1]
 
     def end(self, now: float) -> int:
-        """End the answer that is complete next, and return whose it was."""
+        """End the answer that is complete next, and return its call."""
         self._advance(now)
         steps, call = heapq.heappop(self._answers)
         self._done = max(self._done, steps)
@@ -133,13 +132,13 @@ def played(
     says: str = "",
     validates: bool = False,
 ) -> Outcome:
-    """Return what a policy makes of a load.
+    """Replay a load under a policy and return the outcome.
 
-    `name` and `says` are the policy's in tables; `validates` asserts the pool's invariants after every step, which
-    takes long.
+    `name` and `says` describe the policy in tables; `validates` asserts the pool's invariants after every step, which
+    is slow.
 
     Raises:
-        ReplayFailedError: a request was lost or answered twice, or sent where there was no room.
+        ReplayFailedError: if a request was lost or answered twice, or sent to an engine without room.
     """
     began = time.perf_counter()
     awake = site.names[: site.awake]
@@ -154,7 +153,7 @@ def played(
 
 
 class _Driver:
-    """One replay. Lives as long as it."""
+    """Runs one replay and lives as long as it."""
 
     def __init__(self, load: Load, pool: ElasticPool, outcome: Outcome, *, validates: bool) -> None:
         self._load = load
@@ -201,7 +200,7 @@ class _Driver:
                 self._left -= 1
 
     def _decide(self, now: float) -> None:
-        """Have the pool decide and carry it out, until it wants nothing more at this moment."""
+        """Let the pool decide and carry out its commands until it has none left at this moment."""
         for _ in range(_ROUNDS):
             commands = self._pool.decide(now)
             for event in self._pool.take_events():

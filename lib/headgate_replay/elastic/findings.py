@@ -1,4 +1,4 @@
-"""What the flow `elastic-report` computes and publishes: a load under several scaling policies, and what each cost."""
+"""The computation and publication of the flow `elastic-report`: the cost of several scaling policies for one load."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from headgate_replay.elastic.page import replay_figures, replay_page
 
 _WORKERS: Final = "-workers.svg"
 _PANELS: Final = 3
-"""Policies whose workers over time are drawn in an artifact."""
+"""Number of policies whose workers over time are drawn in an artifact."""
 
 _FINER: Final = re.compile(r"(\d\.\d\d)\d+")
-"""Coordinates finer than a hundredth of a point, of which figures otherwise consist by half."""
+"""Coordinates finer than a hundredth of a point; without shortening they are half of a figure's size."""
 
 
 def replay_steps(order: ReplayOrder, tell: Callable[[str], None]) -> Iterator[Comparison]:
     """Yield a comparison for each start time; `tell` is called before each replay.
 
     Raises:
-        HeadgateError: something that was given cannot be used; nothing was replayed then.
+        HeadgateError: if the order cannot be used; nothing was replayed then.
     """
     order.check()
     load = order.load()
@@ -37,7 +37,7 @@ def replay_steps(order: ReplayOrder, tell: Callable[[str], None]) -> Iterator[Co
 
 
 def replay_findings(made: Sequence[Comparison]) -> Findings:
-    """Return what one comparison or several of one load found, for a flow run to publish."""
+    """Return the findings of one or more comparisons of one load, for a flow run to publish."""
     load, sentence = made[0].load, _sentence(made)
     policies = {
         f"{each.site.start_s:g} s": {
@@ -64,7 +64,7 @@ def replay_findings(made: Sequence[Comparison]) -> Findings:
 
 
 def _figures(comparison: Comparison) -> Iterator[tuple[str, str, str]]:
-    """Yield name, caption and figure, each small enough for an artifact; the page has all of it."""
+    """Yield name, caption and figure, each small enough for an artifact; the page has the complete figures."""
     first = replace(comparison, outcomes=comparison.outcomes[:_PANELS])
     drawn = replay_figures(comparison)
     drawn |= {name: figure for name, figure in replay_figures(first).items() if name.endswith(_WORKERS)}
@@ -97,7 +97,7 @@ def _highest(comparison: Comparison) -> str:
     highest = max(asked for _, asked in asked_course(comparison.load))
     is_short = highest > comparison.site.workers
     more = ", more than there are: no policy can keep waiting short" if is_short else ""
-    return f"At its highest the load fills {highest:.1f} workers{more}."
+    return f"At its peak the load fills {highest:.1f} workers{more}."
 
 
 def _rows(comparison: Comparison) -> list[dict[str, str]]:

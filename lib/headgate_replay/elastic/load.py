@@ -1,4 +1,4 @@
-"""What is replayed: requests in order of arrival, how fast engines answer them, and the site that has the engines."""
+"""The input of a replay: requests in order of arrival, how fast engines answer them, and the site with the engines."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from headgate.elastic import InvalidElasticError
 
 
 class InvalidLoadError(InvalidElasticError):
-    """A trace of requests, a table of service times, or a setting of a replay cannot be used."""
+    """Raised if a trace of requests, a table of service times, or a setting of a replay cannot be used."""
 
     code = "invalid_load"
     next_step = "Correct it and run the command again; see `headgate elastic replay --help`."
@@ -25,8 +25,8 @@ class Call:
     Attributes:
         arrived_s: seconds since the load began.
         first_s: seconds from being given to a worker until its answer begins.
-        steps: what its answer takes from there: tokens, or seconds where the load's `step_s` is 1.
-        tokens: that the pool is told it takes.
+        steps: length of its answer from there on: tokens, or seconds if the load's `step_s` is 1.
+        tokens: number of tokens that the pool is told.
     """
 
     arrived_s: float
@@ -37,15 +37,15 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Calls, and the workers that they are meant for.
+    """Calls, and the speed of the workers that they are meant for.
 
     Attributes:
-        name: what tables call it.
-        calls: sorted by `arrived_s`.
-        slots: requests that a worker answers at once.
-        step_s: seconds of one step while so many answers are under way on a worker, for 1, 2, … `slots` of them.
-        window_s: its length; nothing arrives after.
-        notes: what was assumed to make it, in sentences; shown with every result.
+        name: its name in tables.
+        calls: its calls, sorted by `arrived_s`.
+        slots: number of requests that a worker answers at once.
+        step_s: seconds of one step while a worker has 1, 2, … `slots` answers in progress.
+        window_s: its length; nothing arrives later.
+        notes: its assumptions, in sentences; shown with every result.
     """
 
     name: str
@@ -57,14 +57,14 @@ class Load:
 
     @property
     def work_s(self) -> float:
-        """Worker-seconds that no way of serving it can do without: every worker full, at the batch that is best."""
+        """The minimum worker-seconds to serve it: every worker full, at the most efficient batch size."""
         steps = sum(call.steps for call in self.calls)
         first_s = sum(call.first_s for call in self.calls)
         best = min(step_s / batch for batch, step_s in enumerate(self.step_s, start=1))
         return first_s / self.slots + steps * best
 
     def alone_s(self, call: Call) -> float:
-        """Return how long a call takes at least: on a worker at the batch that is fastest for it."""
+        """Return the minimum time of a call: on a worker at the batch size that is fastest for it."""
         return call.first_s + call.steps * min(self.step_s)
 
     def crowded_s(self, call: Call) -> float:
@@ -81,12 +81,12 @@ def load_of(
     window_s: float | None = None,
     notes: Sequence[str] = (),
 ) -> Load:
-    """Return a load of calls in any order.
+    """Return a load of calls given in any order.
 
-    Steps are seconds where no `step_s` is given, and the window ends with the last arrival unless `window_s` is later.
+    Steps are seconds if no `step_s` is given; the window ends with the last arrival unless `window_s` is later.
 
     Raises:
-        InvalidLoadError: there is no call, one never arrives or never ends, or workers have no slots or the wrong
+        InvalidLoadError: if there is no call, one never arrives or never ends, or workers have no slots or the wrong
             number of speeds.
     """
     ordered = tuple(sorted(calls, key=lambda call: call.arrived_s))
@@ -109,14 +109,14 @@ def load_of(
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Equal workers.
+    """A site of equal workers.
 
     Attributes:
-        workers: how many there are.
-        start_s: from the command to wake one until it can answer. An engine that sleeps takes about 1 s, one that is
-            started anew 30 s and more.
-        sleep_s: from the command to put one to sleep until its memory is free.
-        awake: how many are awake when the load begins.
+        workers: number of workers.
+        start_s: seconds from the command to wake a worker until it can answer. Waking a sleeping engine takes about
+            1 s, starting a new one 30 s or more.
+        sleep_s: seconds from the command to put a worker to sleep until its memory is free.
+        awake: number of workers that are awake when the load begins.
     """
 
     workers: int = 16
@@ -134,31 +134,31 @@ class Site:
 
     @property
     def start_text(self) -> str:
-        """How long a start takes, as headings have it."""
+        """How long a start takes, as written in headings."""
         return f"{self.start_s:g} s to start"
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The workers' names, so written that their order is that of the alphabet."""
+        """The workers' names, in alphabetical order."""
         return tuple(f"worker-{number:03d}" for number in range(self.workers))
 
 
 RAMP: Final = ((600, 2, 2), (1500, 2, 32), (120, 48, 48), (780, 6, 6), (600, 0.2, 0.2))
 """Quiet, a long rise, a burst, an afternoon, a night: one hour, about 37 000 requests.
 
-Each phase has its length in seconds and the arrivals per second that it begins and ends with, in a straight line."""
+Each phase has its length in seconds and its arrivals per second at the start and the end, with a linear change."""
 
 SLOTS: Final = 8
 SERVICE_S: Final = 2.0
 
 
 def ramp(*, seed: int = 0, scale: float = 1.0, slots: int = SLOTS) -> Load:
-    """Return the ramp: Poisson arrivals, exponential service of mean 2 s; the same seed gives the same calls.
+    """Return the ramp: Poisson arrivals, exponential service times of mean 2 s; the same seed gives the same calls.
 
-    `scale` multiplies all lengths of time, so that a test has a short ramp with the same rates.
+    `scale` multiplies the length of all phases, so that tests can use a short ramp with the same rates.
 
     Raises:
-        InvalidLoadError: the scale is not above 0, or so small that nothing arrives.
+        InvalidLoadError: if the scale is not above 0, or so small that nothing arrives.
     """
     if not 0 < scale < math.inf:
         raise InvalidLoadError(f"the scale of a ramp must be > 0 (got {scale:g})")
@@ -173,7 +173,7 @@ def ramp(*, seed: int = 0, scale: float = 1.0, slots: int = SLOTS) -> Load:
 
 
 def steady(in_flight: int, *, lasts_s: float = 600.0) -> Load:
-    """Return a load of so many requests in flight at any moment, if nobody waits: each is followed at once."""
+    """Return a load with `in_flight` requests at any moment if none waits: each is followed by the next at once."""
     calls = []
     for client in range(in_flight):
         at = client * SERVICE_S / in_flight
@@ -184,12 +184,12 @@ def steady(in_flight: int, *, lasts_s: float = 600.0) -> Load:
 
 
 def backlog(count: int) -> Load:
-    """Return a load of requests of 20 s that are all there at the start."""
+    """Return a load of requests of 20 s each that all arrive at the start."""
     return load_of(f"backlog {count}", [Call(0.0, 0.0, 20.0)] * count, slots=SLOTS)
 
 
 def step(workers: int, *, at_s: float = 120.0, lasts_s: float = 240.0) -> Load:
-    """Return one request in flight, then from `at_s` on so many that `workers` workers are full."""
+    """Return a load of one request in flight, and from `at_s` on enough to fill `workers` workers."""
     before = [Call(number * SERVICE_S, 0.0, SERVICE_S) for number in range(int(at_s / SERVICE_S))]
     rounds = [Call(at_s + number * SERVICE_S, 0.0, SERVICE_S) for number in range(int(lasts_s / SERVICE_S))]
     after = [call for call in rounds for _ in range(workers * SLOTS)]
@@ -197,7 +197,7 @@ def step(workers: int, *, at_s: float = 120.0, lasts_s: float = 240.0) -> Load:
 
 
 def _arrivals(scale: float, chance: random.Random) -> Iterator[float]:
-    """Yield the arrivals of a Poisson process of changing rate, by thinning one of the phase's highest rate."""
+    """Yield the arrivals of a Poisson process of changing rate, by thinning a process of the phase's maximum rate."""
     began = 0.0
     for unscaled_s, first, last in RAMP:
         lasts_s, highest = unscaled_s * scale, max(first, last)

@@ -1,4 +1,4 @@
-"""What users ask to have replayed: a load, the sites that it is replayed on, and the policies."""
+"""An order for a replay: the load, the sites and the policies."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from headgate_replay.elastic.outcome import asked_course
 from headgate_replay.elastic.traces import Hardware, traced_load
 
 RAMP_NAME: Final = "ramp"
-"""In place of a trace: an hour that is made up."""
+"""Given instead of a trace: a generated hour."""
 
 _FIRST_MIN: Final = 1.0
 _LONGEST_SCALE: Final = 168.0
@@ -33,17 +33,17 @@ class ReplayOrder:
     """One load under several policies, on a site for each start time.
 
     Attributes:
-        trace: `ramp`, one of `SHAPES` (an hour that is drawn by `seed`), or the file of a trace. A trace tells tokens
-            and not how long they take: it needs the table `service_times`, and a line of it (`model`, `hardware` and
+        trace: `ramp`, one of `SHAPES` (an hour drawn by `seed`), or the file of a trace. A trace has token counts but
+            no times: it needs the table `service_times`, and which of its lines to use (`model`, `hardware` and
             `gpus`).
         policies: names of contenders; the usual ones and `clairvoyant` without any.
-        frontiers: contenders that are replayed over all settings of their knob, too.
-        starts_s: seconds that a worker takes to start; each is a comparison of its own.
-        slots: requests that a worker answers at once.
-        awake: workers awake at first; None for one, for a trace for as many as its first minute fills.
-        copies: of each request of a trace.
-        scale: factor on all lengths of time of the ramp, or of a drawn hour.
-        config: of the pool; the defaults without.
+        frontiers: contenders that are also replayed with all values of their knob.
+        starts_s: seconds that a worker takes to start; each value gets a separate comparison.
+        slots: number of requests that a worker answers at once.
+        awake: number of workers awake at the start; None for one, or for a trace as many as its first minute fills.
+        copies: number of copies of each request of a trace.
+        scale: factor on all times of the ramp or a drawn hour, except service times.
+        config: settings of the pool; None for the defaults.
     """
 
     trace: str = RAMP_NAME
@@ -63,10 +63,10 @@ class ReplayOrder:
     config: ElasticConfig | None = None
 
     def check(self) -> None:
-        """Refuse what can be seen to be wrong without reading anything.
+        """Check everything that can be checked without reading a file.
 
         Raises:
-            InvalidLoadError: a policy is unknown, there is no start time, or a number breaks a rule.
+            InvalidLoadError: if a policy is unknown, there is no start time, or a number breaks a rule.
         """
         for name in (*self.policies, *self.frontiers):
             contender(name)
@@ -82,8 +82,8 @@ class ReplayOrder:
         """Return the load.
 
         Raises:
-            InvalidLoadError: there is no such trace, the table of times is missing, or a number or a file cannot be
-                used.
+            InvalidLoadError: if there is no such trace, the table of times is missing, or a number or a file cannot
+                be used.
         """
         if self.trace == RAMP_NAME or self.trace in SHAPES:
             if not 0 < self.scale <= _LONGEST_SCALE:
@@ -94,11 +94,11 @@ class ReplayOrder:
         if not (trace := Path(self.trace)).exists():
             raise InvalidLoadError(
                 f"there is no trace {self.trace!r}",
-                next_step=f"Name a file, or one of {', '.join((RAMP_NAME, *SHAPES))} for an hour that is made up.",
+                next_step=f"Name a file, or one of {', '.join((RAMP_NAME, *SHAPES))} for a generated hour.",
             )
         if not self.service_times:
             raise InvalidLoadError(
-                f"{self.trace} tells tokens and not how long they take: the table of service times is missing",
+                f"{self.trace} has token counts but no times: the table of service times is missing",
                 next_step="Give one, such as data/perf_model.csv of https://github.com/Mutinifni/splitwise-sim.",
             )
         hardware = Hardware(self.model, self.hardware, self.gpus)
@@ -107,7 +107,7 @@ class ReplayOrder:
         )
 
     def sites(self, load: Load) -> list[Site]:
-        """Return the workers, once for each start time."""
+        """Return a site for each start time."""
         awake = self.awake
         if awake is None:
             awake = 1 if self.trace in {RAMP_NAME, *SHAPES} else _first_workers(load, self.max_workers)
@@ -121,7 +121,7 @@ class ReplayOrder:
         )
 
     def comparisons(self, load: Load, sites: Sequence[Site], tell: Callable[[str], None]) -> Iterator[Comparison]:
-        """Yield a comparison for each site; `tell` is called with what is replayed before it is."""
+        """Yield a comparison for each site; `tell` is called before each replay with a description of it."""
         frontiers = tuple(dict.fromkeys(self.frontiers))
         for site in sites:
             yield compared(load, site, config=self.config, policies=self._compared, frontiers=frontiers, tell=tell)
@@ -132,9 +132,9 @@ class ReplayOrder:
 
 
 def roomy_site(load: Load, *, start_s: float, workers: int = 16) -> tuple[Load, Site]:
-    """Return a load and a site for it, `workers` or as many as its highest moment needs, and note that.
+    """Return a load and a site for it: `workers` workers, or more if the load's peak needs them; a note says so.
 
-    A trace begins in the middle of a day: as many workers are awake as its first minute takes, and one more.
+    A trace begins in the middle of a day: as many workers are awake as its first minute needs, plus one.
     """
     there = max(workers, fewest_fixed(load, wait_s=0.0, share=1.0))
     awake = _first_workers(load, there)

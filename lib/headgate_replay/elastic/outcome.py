@@ -1,4 +1,4 @@
-"""What a policy made of a load: the record of it, its figures, and their courses."""
+"""The result of a policy on a load: its record, its figures, and their course over time."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from headgate_replay.elastic.load import Load, Site
 
 @dataclass(slots=True)
 class Stay:
-    """A stretch of time in which a worker held its memory: starting, active, draining, going to sleep.
+    """A period in which a worker held its memory: starting, active, draining, going to sleep.
 
-    Moments are None where the end came first. It was woken at 0 where it was awake at the start.
+    A moment is None if the replay ended before it. `woken_s` is 0 if the worker was awake at the start.
     """
 
     worker: str
@@ -32,7 +32,7 @@ class Stay:
     slept_s: float | None = None
 
     def held_s(self, ended_s: float) -> float:
-        """Return how long it held its memory, in a replay that ended then."""
+        """Return how long it held its memory in a replay that ended at `ended_s`."""
         return (ended_s if self.slept_s is None else self.slept_s) - self.woken_s
 
 
@@ -42,17 +42,17 @@ _DOWN = frozenset({(WorkerState.ACTIVE, WorkerState.DRAINING), (WorkerState.STAR
 
 @dataclass(slots=True)
 class Outcome:
-    """One policy on one load. Written by its driver during the replay, and only read from then on.
+    """The result of one policy on one load. The driver writes it during the replay; afterwards it is only read.
 
     Attributes:
-        given_s: of each call, when it was given to the worker that answered it; None for those that were lost.
-        done_s: of each call, when its answer was complete; None for those that were lost.
-        stays: of all workers, in the order in which they began.
-        changes: seconds and +1 or -1 for every worker that was started, drained, or turned back while it drained.
-        decisions: changes of the number that the policy wanted.
-        hand_overs: calls that were taken from one worker and given to another.
-        ended_s: when the last answer was complete, or the load's window was over if that was later.
-        took_s: real seconds of the replay.
+        given_s: for each call, when it was given to the worker that answered it; None if it was lost.
+        done_s: for each call, when its answer was complete; None if it was lost.
+        stays: stays of all workers, in the order of their beginnings.
+        changes: time and +1 or -1 for every worker that was started, drained, or turned back while it drained.
+        decisions: number of changes of the policy's target.
+        hand_overs: number of calls that were taken from one worker and given to another.
+        ended_s: when the last answer was complete, or the end of the load's window if that is later.
+        took_s: real seconds that the replay took.
     """
 
     policy: str
@@ -70,7 +70,7 @@ class Outcome:
     took_s: float = 0.0
 
     def note(self, event: Event, now: float) -> None:
-        """Take over what the pool tells."""
+        """Record an event of the pool."""
         match event:
             case events.WorkerChanged():
                 self._changed(event, now)
@@ -82,7 +82,7 @@ class Outcome:
                 self.dropped += 1
 
     def answered(self, call: int, now: float) -> None:
-        """Note an answer that is complete."""
+        """Record a complete answer."""
         if self.done_s[call] is not None:
             self.doubled += 1
         self.done_s[call] = now
@@ -110,10 +110,10 @@ class Outcome:
 
 
 PROMPT_S: Final = 1.0
-"""A request that waits no longer was served promptly."""
+"""Maximum wait of a request that was served promptly."""
 
 WORTH_STARTS: Final = 3.0
-"""A worker that was active for less than so many times its start was hardly worth starting."""
+"""A worker that was active for less than this multiple of its start time was hardly worth starting."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,17 +121,17 @@ class Measures:
     """One row of a comparison.
 
     Attributes:
-        cost: `worker_s` awake (starting, draining and going to sleep included) by what the work takes at least.
-        p50_s: waiting from arrival to being given to a worker, by quantile, as `p95_s`, `p99_s` and `longest_s`.
-        prompt_share: share of the calls that waited for `PROMPT_S` at most.
-        operations: workers that were started, drained, or turned back while they drained.
-        decisions: changes of the number that was wanted.
-        periods: stretches that workers were active between a start and their end; `shortest_s` is the shortest of them.
-        worth_share: share of them that lasted three times as long as the start, or longer.
-        peak: most workers awake at one time.
-        hand_overs: calls that were taken from one worker and given to another.
-        dropped: calls that were never answered; `doubled` ones were answered more than once.
-        took_s: real seconds of the replay.
+        cost: `worker_s` awake (starting, draining and going to sleep included), divided by the minimum for the work.
+        p50_s: median wait from arrival to being given to a worker; `p95_s`, `p99_s` and `longest_s` likewise.
+        prompt_share: share of the calls that waited at most `PROMPT_S`.
+        operations: number of workers that were started, drained, or turned back while they drained.
+        decisions: number of changes of the policy's target.
+        periods: number of periods in which started workers were active; `shortest_s` is the length of the shortest.
+        worth_share: share of these periods that lasted at least three times as long as the start.
+        peak: maximum number of workers awake at one time.
+        hand_overs: number of calls that were taken from one worker and given to another.
+        dropped: number of calls that were never answered; `doubled` is the number answered more than once.
+        took_s: real seconds that the replay took.
     """
 
     policy: str
@@ -159,7 +159,7 @@ def measured(load: Load, outcome: Outcome) -> Measures:
     waits = waits_s(load, outcome) or [math.inf]
     p50_s, p95_s, p99_s = _quantiles(waits, (0.5, 0.95, 0.99))
     worker_s = sum(stay.held_s(outcome.ended_s) for stay in outcome.stays)
-    # Of workers that were started; those that still took requests at the end are left out.
+    # Only workers that were started count; those that still took requests at the end are left out.
     periods = [
         stay.drained_s - stay.ready_s
         for stay in outcome.stays
@@ -189,7 +189,7 @@ def measured(load: Load, outcome: Outcome) -> Measures:
 
 
 def waits_s(load: Load, outcome: Outcome) -> list[float]:
-    """Return how long each call that was answered waited before it was given to the worker that answered it."""
+    """Return how long each answered call waited before it was given to the worker that answered it."""
     return [
         given_s - call.arrived_s
         for call, given_s, done_s in zip(load.calls, outcome.given_s, outcome.done_s, strict=True)
@@ -198,7 +198,7 @@ def waits_s(load: Load, outcome: Outcome) -> list[float]:
 
 
 def awake_over_time(outcome: Outcome) -> list[tuple[float, int]]:
-    """Return seconds and how many workers held their memory from then on."""
+    """Return pairs of a time and the number of workers that held their memory from then on."""
     steps = Counter({0.0: 0})
     for stay in outcome.stays:
         steps[stay.woken_s] += 1
@@ -216,32 +216,32 @@ _SHARES: Final = (0.5, 0.75, 0.9, 0.95, 0.98, 0.99, 0.995, 0.998, 0.999)
 
 
 def asked_course(load: Load, *, bins: int = _BINS) -> Course:
-    """Return the workers that calls would fill if nobody waited: means of equal stretches of the window, by minute."""
+    """Return how many workers the calls would fill without waiting: means over equal bins of the window, by minute."""
     spans = ((call.arrived_s, call.arrived_s + load.crowded_s(call)) for call in load.calls)
     return _course([(one.from_s, one.to_s, one.count / load.slots) for one in stretches(spans)], load, bins)
 
 
 def awake_course(load: Load, outcome: Outcome, *, bins: int = _BINS) -> Course:
-    """Return the workers that were awake: means of equal stretches of the window, by minute."""
+    """Return how many workers were awake: means over equal bins of the window, by minute."""
     steps = awake_over_time(outcome)
     ends = [*(at for at, _ in steps[1:]), max(outcome.ended_s, steps[-1][0])]
     return _course([(at, until, float(awake)) for (at, awake), until in zip(steps, ends, strict=True)], load, bins)
 
 
 def wait_course(load: Load, outcome: Outcome) -> Course:
-    """Return waiting by share of the calls: x per cent of them waited y seconds at most."""
+    """Return waiting by share of the calls: x percent of them waited at most y seconds."""
     waits = waits_s(load, outcome)
     values = _quantiles(waits, _SHARES) if waits else [0.0] * len(_SHARES)
     return [(100 * share, value) for share, value in zip(_SHARES, values, strict=True)]
 
 
 def _quantiles(waits: Sequence[float], shares: Sequence[float]) -> list[float]:
-    """Return for each share the least waiting that so many of the calls do not exceed."""
+    """Return for each share the smallest wait that this share of the calls does not exceed."""
     return [float(value) for value in np.quantile(waits, shares, method="inverted_cdf")]
 
 
 def _course(parts: Sequence[tuple[float, float, float]], load: Load, bins: int) -> Course:
-    """Return the mean of a stepwise course in each bin; it is integrated, so that no peak falls between two points."""
+    """Return the mean of a step function in each bin; it is integrated so that no peak falls between two points."""
     edges = np.linspace(0.0, load.window_s, bins + 1)
     times = np.array([parts[0][0], *(until for _, until, _ in parts)])
     area = np.concatenate(([0.0], np.cumsum([(until - since) * height for since, until, height in parts])))

@@ -1,4 +1,4 @@
-"""What a replay of elastic policies found: figures, and one HTML page that needs nothing else."""
+"""Presents a replay of elastic policies: figures, and one self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _PANELS: Final = 6
-"""Policies whose workers are drawn over time; the table has them all."""
+"""Maximum number of policies whose workers are drawn over time; the table has all policies."""
 
 _COSTS: Final = (1, 1.25, 1.5, 2, 3, 4, 6, 8, 16, 32)
-"""Marks of the logarithmic axis of cost."""
+"""Ticks of the logarithmic cost axis."""
 
 _SHORTEST_S: Final = 0.01
-"""Waiting below this is drawn here: a logarithmic axis has no 0."""
+"""Shorter waits are drawn at this value: a logarithmic axis has no 0."""
 
 
 def replay_figures(comparison: Comparison, name: str = "elastic") -> dict[str, tuple[str, str]]:
-    """Return the figures by file name: caption and SVG element; `name` prefixes file names and ids."""
+    """Return caption and SVG element of each figure by file name; `name` prefixes file names and ids."""
     drawn = {
-        "workers": ("Workers awake, over what the load asked for", workers_figure(comparison)),
+        "workers": ("Workers awake, compared with what the load needed", workers_figure(comparison)),
         "waits": (
-            "How long requests waited: so many per cent of them waited so long at most",
+            "How long requests waited: the share of them that waited at most so long",
             waits_figure(comparison),
         ),
         "cost": ("What each policy cost, and how long one request in a hundred waited", cost_figure(comparison)),
@@ -42,7 +42,7 @@ def replay_figures(comparison: Comparison, name: str = "elastic") -> dict[str, t
 
 
 def replay_page(comparisons: Sequence[Comparison], title: str = "Elastic policies replayed") -> str:
-    """Return a page about comparisons: tables, figures, and what was assumed."""
+    """Return a page about comparisons: tables, figures and assumptions."""
     sections = [
         {
             "name": f"{each.load.name}, {each.site.start_text}",
@@ -55,8 +55,8 @@ def replay_page(comparisons: Sequence[Comparison], title: str = "Elastic policie
             "bounds": [
                 {
                     "waiting": f"{bound.wait_s:g} s",
-                    "cost if nobody waits longer": f"{bound.cost:.2f}x",
-                    "cost if one in a hundred does, starts free": f"{bound.p99_cost:.2f}x",
+                    "cost if no request waits longer": f"{bound.cost:.2f}x",
+                    "cost if one in a hundred does, with free starts": f"{bound.p99_cost:.2f}x",
                 }
                 for bound in each.bounds
             ],
@@ -73,7 +73,7 @@ def replay_page(comparisons: Sequence[Comparison], title: str = "Elastic policie
 
 
 def workers_figure(comparison: Comparison) -> Figure:
-    """Return a panel per policy: workers awake over the workers that calls would fill if nobody waited."""
+    """Return a panel per policy: workers awake, over the workers that the calls would fill without waiting."""
     outcomes = comparison.outcomes[:_PANELS]
     asked = asked_course(comparison.load)
     with drawing():
@@ -92,13 +92,13 @@ def workers_figure(comparison: Comparison) -> Figure:
 
 
 def waits_figure(comparison: Comparison) -> Figure:
-    """Return waiting by share of the requests, a line per policy."""
+    """Return waiting by share of the requests, with a line per policy."""
     with drawing():
         figure = blank_figure(3.4)
         axes = figure.subplots()
         for number, outcome in enumerate(comparison.outcomes):
             course = wait_course(comparison.load, outcome)
-            # Shares crowd towards 100 %: the distance from it is drawn.
+            # Most shares are near 100 %: the axis is scaled by the distance from it.
             xs = [100 / (100 - share) for share, _ in course]
             ys = [max(_SHORTEST_S, wait_s) for _, wait_s in course]
             axes.plot(xs, ys, _marker(number), color=_colour(number), markersize=3, label=outcome.policy)
@@ -116,7 +116,7 @@ def waits_figure(comparison: Comparison) -> Figure:
 
 
 def cost_figure(comparison: Comparison) -> Figure:
-    """Return cost against waiting at p99: a point per policy, a line per frontier, the bounds."""
+    """Return cost against p99 waiting: a point per policy, a line per frontier, and the bounds."""
     with drawing():
         figure = blank_figure(4.2)
         axes = figure.subplots()

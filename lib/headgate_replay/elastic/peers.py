@@ -1,6 +1,6 @@
-"""Rules of other systems, exactly, with their defaults, and a plan that knows the future.
+"""Exact copies of other systems' rules with their defaults, and a plan that knows the future.
 
-The pool carries them out as it does our own.
+The pool applies them like our own policies.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _ROUNDING: Final = 1e-6
 
 
 class Verl:
-    """One worker more above a threshold, one fewer below another, if the load has been stable.
+    """Adds a worker above one threshold and removes one below another, if the load has been stable.
 
-    Load is what active workers run: what waits does not count, nor what draining workers run. A worker is woken within
-    the loop, which decides nothing before it is awake.
+    Load is what active workers run: requests that wait or run on draining workers do not count. The loop itself wakes
+    a worker and decides nothing until it is awake.
 
-    Source: `elastic_scheduler.py`; what is no argument has the default of its settings.
+    Source: `elastic_scheduler.py`; everything that is not an argument has the default of its settings.
     """
 
     TICK_S: ClassVar = 5.0
@@ -78,11 +78,11 @@ class Verl:
 
 
 class Knative:
-    """Pods in proportion to concurrency: over a stable window, or over a short one in a panic, when none is taken away.
+    """Scales pods in proportion to concurrency over a stable window, or over a short one in panic, which removes none.
 
-    Panic begins when the short window asks for `PANIC_THRESHOLD` times the pods that are ready, and ends a whole stable
-    window after it last did. `target` is the share of a pod's concurrency; all else is as `config-autoscaler` has it
-    by default.
+    Panic begins when the short window asks for `PANIC_THRESHOLD` times the pods that are ready, and ends a full stable
+    window after it last did. `target` is the share of a pod's concurrency; all else has the defaults of
+    `config-autoscaler`.
 
     Source: knative/serving, `pkg/autoscaler/scaling/autoscaler.go` and `config/core/configmaps/autoscaler.yaml`.
     """
@@ -102,10 +102,10 @@ class Knative:
         self._most_in_panic = 0
 
     def decide(self, demand: Demand, now: float) -> Desired:
-        """Return the pods that were decided for at this tick, or at the one before."""
+        """Return the number of pods decided at this tick, or at the last one."""
         self._area.note(demand.area, now)
         if self._decided is None:
-            if demand.active > 1:  # with history lost, at least what is there is kept for a stable window
+            if demand.active > 1:  # without history, the present pods are kept for a stable window
                 self._panic_at, self._most_in_panic = now, demand.active
         elif now - self._decided[0] < self.TICK_S:
             return self._decided[1]
@@ -114,7 +114,7 @@ class Knative:
         return desired
 
     def validate(self) -> None:
-        """Assert the invariants of what it keeps."""
+        """Assert the invariants of the state."""
         self._area.validate()
         assert self._panic_at is not None or not self._most_in_panic, self._most_in_panic
 
@@ -135,7 +135,7 @@ class Knative:
 
 
 class Fixed:
-    """Always as many workers: what elasticity is to be cheaper than."""
+    """Always the same number of workers: the baseline that elasticity should undercut."""
 
     def __init__(self, workers: int) -> None:
         self._workers = workers
@@ -151,10 +151,11 @@ class Fixed:
 
 
 class Serve:
-    """Replicas in proportion to requests, once that has been asked for without a break for a delay.
+    """Scales replicas in proportion to requests, once that was asked for throughout a delay.
 
-    Requests run or wait, averaged over the look-back period. The arguments are those of `AutoscalingConfig`, with its
-    defaults; `target_requests` is its `target_ongoing_requests`, and its scaling factors are 1, as by default.
+    Running and waiting requests count, averaged over the look-back period. The arguments are those of
+    `AutoscalingConfig` with its defaults; `target_requests` is its `target_ongoing_requests`. Its scaling factors are
+    1, the default.
 
     Source: Ray 2.60, `serve/autoscaling_policy.py`, `replica_queue_length_autoscaling_policy` with its bounds and
     delays, in that order.
@@ -179,7 +180,7 @@ class Serve:
         self._since = math.inf
 
     def decide(self, demand: Demand, now: float) -> Desired:
-        """Return the number of replicas that has been asked for for long enough."""
+        """Return the number of replicas that was asked for long enough."""
         self._area.note(demand.area * demand.slots, now)
         if self._replicas is None:
             self._replicas = demand.awake
@@ -189,13 +190,13 @@ class Serve:
         else:
             current = demand.active
             asked = current * (requests / (self._target_requests * current))
-            asked = math.ceil(current + (asked - current))  # not simplified: how that is rounded decides
+            asked = math.ceil(current + (asked - current))  # not simplified, because the rounding matters
             asked = min(demand.highest, max(demand.lowest, asked))
             self._replicas = self._delayed(asked, self._replicas, now)
         return Desired(self._replicas, f"{requests:.1f} requests at {self._target_requests:g} each")
 
     def validate(self) -> None:
-        """Assert the invariants of what it keeps."""
+        """Assert the invariants of the state."""
         self._area.validate()
 
     def _delayed(self, asked: int, replicas: int, now: float) -> int:
@@ -212,12 +213,12 @@ class Serve:
 
 
 class Clairvoyant:
-    """Has as many workers as the calls of the future need if nobody waits, each woken just in time.
+    """Plans as many workers as future calls need without waiting, each woken just in time.
 
-    It is no bound: workers that it drains still have requests, and it does not try every plan.
+    It is not a bound: workers that it drains still have requests, and it does not try every plan.
 
-    It is asked `every_s` seconds. A worker stays awake if it is needed again within `hold_s`. It has `short` slots less
-    than are needed, so that at the highest moments so many requests wait.
+    It decides every `every_s` seconds. A worker stays awake if it is needed again within `hold_s`. The plan has `short`
+    slots fewer than needed, so that `short` requests wait at peaks.
     """
 
     def __init__(
@@ -243,10 +244,10 @@ class Clairvoyant:
         self._counts = list(accumulate((changes[at] for at in self._times), initial=lowest))
 
     def decide(self, demand: Demand, now: float) -> Desired:
-        """Return how many workers the plan has at this moment."""
+        """Return the planned number of workers at this moment."""
         del demand
         return Desired(self._counts[bisect.bisect_right(self._times, now)], "the future needs them")
 
     def validate(self) -> None:
-        """Assert that the plan never has fewer workers than none."""
-        assert min(self._counts) >= 0, "a plan has a number of workers that is below 0"
+        """Assert that the plan never has a negative number of workers."""
+        assert min(self._counts) >= 0, "a plan has a negative number of workers"

@@ -1,15 +1,15 @@
-"""From files to a load.
+"""Reads a load from files.
 
-Public traces of requests to language models say when each arrived and how many tokens it had. Two forms are read, told
-apart by the file's name:
+Public traces of requests to language models tell when each arrived and how many tokens it had. Two formats are read;
+the file's name tells them apart:
 
 - CSV with `TIMESTAMP`, `ContextTokens` and `GeneratedTokens`: AzureLLMInferenceTrace_code.csv and …_conv.csv of
   https://github.com/Azure/AzurePublicDataset (2023, CC-BY-4.0).
 - JSON lines with `timestamp` in milliseconds, `input_length` and `output_length`: the traces of
   https://github.com/kvcache-ai/Mooncake.
 
-How long engines take for them is measured by https://github.com/Mutinifni/splitwise-sim, data/perf_model.csv (MIT): the
-time of a prompt by its size, and of one token of an answer by how many answers are under way at once.
+How long engines take for them was measured in https://github.com/Mutinifni/splitwise-sim, data/perf_model.csv (MIT):
+the time of a prompt by its size, and of one token of an answer by the number of answers in progress.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from headgate_replay.elastic.load import SLOTS, Call, InvalidLoadError, Load, lo
 from headgate_replay.files import Form
 
 _MOVED_S: Final = 60.0
-"""Copies of a request arrive up to so much later or earlier."""
+"""Maximum shift of a request's copies, to earlier or later."""
 
 _COLUMNS: Final = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
 _TIME_FORMAT: Final = "%Y-%m-%d %H:%M:%S%.f"
@@ -49,7 +49,7 @@ _TIMES: Final = Form(
 
 @dataclass(frozen=True, slots=True)
 class TracedRequest:
-    """One request of a trace: seconds since the first one, tokens of its prompt and of its answer."""
+    """One request of a trace: seconds since the first one, and the tokens of its prompt and answer."""
 
     arrived_s: float
     prompt_tokens: int
@@ -66,7 +66,7 @@ class Trace:
 
 
 class _JsonLine(BaseModel):
-    """A line of a trace in JSON; further fields are passed over."""
+    """A line of a trace in JSON; other fields are ignored."""
 
     timestamp: Annotated[float, Field(ge=0, allow_inf_nan=False)]
     input_length: Annotated[int, Field(ge=1)]
@@ -80,7 +80,7 @@ def read_trace(path: Path) -> Trace:
     """Return the requests of a file.
 
     Raises:
-        InvalidLoadError: the file cannot be read, or a line is no request; it names the line, the value and the rule.
+        InvalidLoadError: if the file cannot be read or a line is not a request; it tells line, value and rule.
     """
     if path.suffix in {".jsonl", ".json"}:
         found = _TRACE.json_lines(path, _JsonLine, _JsonLine.request)
@@ -95,13 +95,13 @@ def read_trace(path: Path) -> Trace:
 
 
 def superposed(trace: Trace, copies: int, *, seed: int = 0) -> Trace:
-    """Return a trace with `copies` times the load and the same course: so many times as many users.
+    """Return a trace with `copies` times the load and the same course, as if there were `copies` times as many users.
 
-    Each request is there once as it was and `copies` - 1 times at a moment of its own, up to a minute later or
-    earlier. So bursts of seconds do not pile up into larger ones, while whatever lasts a minute stays as it was.
+    Each request appears once unchanged and `copies` - 1 times at random moments up to a minute earlier or later.
+    So bursts of seconds do not add up to larger ones, while patterns longer than a minute are preserved.
 
     Raises:
-        InvalidLoadError: `copies` is not at least 1.
+        InvalidLoadError: if `copies` is below 1.
     """
     if copies < 1:
         raise InvalidLoadError(f"copies must be >= 1 (got {copies})")
@@ -112,7 +112,7 @@ def superposed(trace: Trace, copies: int, *, seed: int = 0) -> Trace:
     requests = list(trace.requests)
     for one in trace.requests:
         for _ in range(copies - 1):
-            # What lies beyond the first or the last moment is as far inside: at the edges nothing piles up.
+            # Moments beyond the first or last are mirrored to the inside, so that nothing piles up at the edges.
             at_s = abs(one.arrived_s + chance.uniform(-_MOVED_S, _MOVED_S))
             at_s = min(max(0.0, 2 * last_s - at_s), at_s)
             requests.append(TracedRequest(at_s, one.prompt_tokens, one.answer_tokens))
@@ -136,12 +136,12 @@ def _of_csv(path: Path) -> list[TracedRequest]:
 
 
 Curve = tuple[tuple[float, float], ...]
-"""Measured points, x rising."""
+"""Measured points by increasing x."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """A line of the table that belongs together: which model, on what, split over how many GPUs."""
+    """The key of the table's measurements: the model, its hardware, and how many GPUs it is split over."""
 
     model: str = "llama2-70b"
     hardware: str = "h100-80gb"
@@ -153,10 +153,10 @@ class Hardware:
 
 @dataclass(frozen=True, slots=True)
 class ServiceTimes:
-    """What was measured of one model on one kind of worker.
+    """The measurements of one model on one kind of worker.
 
-    `prompt_s` maps tokens of a prompt that is processed alone to seconds, `token_s` the answers under way to the
-    seconds that each of their tokens takes.
+    `prompt_s` maps the tokens of a prompt that is processed alone to seconds, `token_s` the number of answers in
+    progress to the seconds that each of their tokens takes.
     """
 
     hardware: Hardware
@@ -164,10 +164,10 @@ class ServiceTimes:
     token_s: Curve
 
     def load(self, trace: Trace, *, slots: int = SLOTS) -> Load:
-        """Return what a trace asks of workers with so many slots.
+        """Return the load of a trace on workers with this number of slots.
 
-        Between measured points times lie on a straight line. Beyond the last one they go on along the line of the last
-        two, and a note says for how many requests; before the first they are those of the first.
+        Times are interpolated linearly between measured points. Beyond the last point they are extrapolated from the
+        last two, and a note says for how many requests; before the first point they are those of the first.
         """
         calls = [
             Call(
@@ -185,9 +185,9 @@ class ServiceTimes:
         largest, most = self.prompt_s[-1][0], self.token_s[-1][0]
         beyond = sum(one.prompt_tokens > largest for one in trace.requests)
         measured = (
-            f"Service times: {self.hardware}, {slots} requests at once, as measured by splitwise-sim. A prompt takes "
-            "its time beside the answers that are under way, which it does not slow down; a token takes the longer the "
-            "more answers are under way at that moment."
+            f"Service times: {self.hardware}, {slots} requests at once, as measured by splitwise-sim. A prompt is "
+            "processed at the same time as the answers in progress and does not slow them down; a token takes longer "
+            "the more answers are in progress at that moment."
         )
         notes = [measured]
         if beyond:
@@ -204,7 +204,7 @@ def read_service_times(path: Path, hardware: Hardware | None = None) -> ServiceT
     """Return the times of one model and hardware from a table of measurements.
 
     Raises:
-        InvalidLoadError: the file cannot be read, lacks a column, or has no such model or hardware.
+        InvalidLoadError: if the file cannot be read, lacks a column, or has no such model or hardware.
     """
     wanted = hardware or Hardware()
     written = _TIMES.csv(path, (*_WORDS, *_NUMBERS))
@@ -226,7 +226,7 @@ def read_service_times(path: Path, hardware: Hardware | None = None) -> ServiceT
 
 
 def interpolated(curve: Curve, x: float) -> float:
-    """Return the value of a curve at `x`; see `ServiceTimes.load` for what lies outside of it."""
+    """Return the value of a curve at `x`; `ServiceTimes.load` describes values outside of it."""
     if x <= curve[0][0] or len(curve) == 1:
         return curve[0][1]
     for (left, low), (right, high) in pairwise(curve):
@@ -252,13 +252,13 @@ def traced_load(
     mean_workers: float = 4.0,
     seed: int = 0,
 ) -> Load:
-    """Return what the requests of a trace ask of workers, its notes saying everything that was assumed.
+    """Return the load that the requests of a trace put on workers; its notes state all assumptions.
 
-    Each request is there `copies` times, see `superposed`; by default as often as makes work for `mean_workers` workers
-    on average, once at least.
+    Each request appears `copies` times, see `superposed`; by default at least once, and as often as is needed to keep
+    `mean_workers` workers busy on average.
 
     Raises:
-        InvalidLoadError: a file cannot be read or holds something else, or a number makes no load.
+        InvalidLoadError: if a file cannot be read or has another form, or a number is invalid.
     """
     requests = read_trace(trace)
     times = read_service_times(service_times, hardware)

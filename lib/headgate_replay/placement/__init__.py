@@ -1,4 +1,4 @@
-"""Job traces replayed through the placement ledger in virtual time, beside other policies and bounds."""
+"""Job traces replayed through the placement ledger in virtual time, compared with other policies and with bounds."""
 
 from headgate.core import names_by_stub
 

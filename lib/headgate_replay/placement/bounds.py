@@ -1,4 +1,4 @@
-"""What no policy can beat: a bound of high-priority waiting, and the least work that a preemption could have lost."""
+"""Bounds for any policy: for high-priority waiting, and for the work that a preemption loses."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ _ROUNDING: Final = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class _Demand:
-    """What one job asks of one resource: `units_s` between its arrival and a deadline."""
+    """The demand of one job for one resource: `units_s` between its arrival and a deadline."""
 
     arrived_s: float
     duration_s: float
     units_s: float
 
     def due_s(self, waiting_s: float) -> float:
-        """Return when it is done at the latest if it waits no longer than that."""
+        """Return the latest moment at which it is done if it waits no longer than `waiting_s`."""
         return self.arrived_s + self.duration_s + waiting_s
 
 
 def least_waiting_s(trace: Trace, cluster: Cluster, quantile: float, high_from: float) -> float:
-    """Return waiting that this quantile of high-priority work cannot fall below under any policy.
+    """Return a lower bound of this quantile of high-priority waiting under any policy.
 
-    Waiting is what `Waiting` counts: all time from arrival to end beyond the job's own duration. Suppose that no more
-    than a share of 1 - `quantile` of the jobs from `high_from` waits longer than w. The others are done w after they
-    could have been, so that in every interval the work of those that arrive and must be done in it is at most the
-    capacity times its length; where it is more, the largest of them must be the ones that wait longer. Intervals that
-    do not overlap have different jobs, so their counts add up. The answer is the largest w (to half a second) at which
-    more jobs must wait longer than may.
+    Waiting is defined as in `Waiting`: all time from arrival to end beyond the job's own duration. Suppose that at most
+    a share of 1 - `quantile` of the jobs with a priority from `high_from` waits longer than w. Then all others end at
+    most w later than they could have, so in every interval the work of the jobs that arrive and must end in it is at
+    most the capacity times its length. If it is more, some of these jobs must wait longer; the largest ones give the
+    smallest count. Intervals that do not overlap have different jobs, so their counts add up. The answer is the largest
+    w (to half a second) at which more jobs must wait longer than may.
 
-    That ignores nodes, gangs, and how many units a job can use at a time, gives lower priorities nothing, and charges
-    nothing for stops and starts. So it is a bound, often a low one: 0 where high-priority work never asks for more
-    than there is.
+    This ignores nodes, gangs, and how many units a job can use at a time, gives lower priorities nothing, and charges
+    nothing for stops and starts. So it is a lower bound, and often a loose one: it is 0 if high-priority work never
+    asks for more than the capacity.
     """
     jobs = [job for job in trace.jobs if job.priority >= high_from]
     may_wait = len(jobs) - math.ceil(quantile * len(jobs) - _ROUNDING)
@@ -70,11 +70,11 @@ def _least(demands: Sequence[_Demand], capacity: float, may_wait: int) -> float:
 
 
 def must_wait(demands: Sequence[_Demand], capacity: float, waiting_s: float) -> int:
-    """Return how many jobs wait longer than `waiting_s` at least.
+    """Return the minimum number of jobs that wait longer than `waiting_s`.
 
-    Work is served earliest deadline first by all units at once. Where a deadline is missed, an interval that ends there
-    and begins where later deadlines were last served, or nobody was, asks for more than there is. What arrives before
-    its end is left out then, and the search goes on after it.
+    All units together serve the work, earliest deadline first. If a deadline is missed, there is an interval that needs
+    more than the capacity: it ends at the deadline and begins when work with a later deadline, or nothing, was last
+    served. The search leaves out what arrives before the interval's end and continues after it.
     """
     late, first = 0, 0
     while first < len(demands):
@@ -98,9 +98,9 @@ def must_wait(demands: Sequence[_Demand], capacity: float, waiting_s: float) -> 
 def _overloaded(
     demands: Sequence[_Demand], first: int, capacity: float, waiting_s: float
 ) -> tuple[float, float] | None:
-    """Return the first interval whose work does not fit into it."""
+    """Return the first interval that is too short for its work."""
     waiting: list[tuple[float, int, float]] = []
-    served: list[tuple[float, float]] = []  # since nobody waited: until when work of which deadline was served
+    served: list[tuple[float, float]] = []  # since the queue was last empty: (end of service, deadline)
     now, since, upcoming = 0.0, 0.0, first
     while waiting or upcoming < len(demands):
         if not waiting:
@@ -124,14 +124,14 @@ def _overloaded(
 
 
 _MAX_STEPS: Final = 5_000
-"""Sets that are looked at for one question; beyond it a lower bound answers."""
+"""Maximum number of sets to search for one question; beyond it, the answer is a lower bound."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stoppable:
-    """Work that the rules allow to stop.
+    """Work that the rules allow to be stopped.
 
-    `frees` has what is free on each node when it is gone, `cost` is what stopping it loses.
+    `frees` holds what becomes free on each node when it is gone, `cost` what stopping it loses.
     """
 
     frees: tuple[tuple[int, Units], ...]
@@ -141,17 +141,17 @@ class Stoppable:
 
 @dataclass(frozen=True, slots=True)
 class Least:
-    """The answer: `cost`, and whether it was found by complete search or is a lower bound. None fits: no answer."""
+    """The minimum `cost`, and whether it was found by complete search or is a lower bound."""
 
     cost: float
     is_exact: bool
 
 
 def least_lost(free: Free, shape: Shape, stoppable: Iterable[Stoppable]) -> Least | None:
-    """Return the least total cost of stopping work until `shape` fits, or None where stopping all is not enough.
+    """Return the minimum total cost of stopping work until `shape` fits, or None if stopping everything is not enough.
 
-    Depth first: each candidate, cheapest first, is stopped or kept; a branch ends when it cannot be better. Fitting is
-    monotone in what is free, so a branch also ends where even all that is left would not be enough.
+    A depth-first search: each candidate, cheapest first, is stopped or kept; a branch ends when it cannot be better.
+    More free room never makes a shape unfit, so a branch also ends if even all remaining candidates are not enough.
     """
     candidates = sorted(stoppable, key=lambda each: each.cost)
     if place_in(_freed(free, candidates), shape) is None:
@@ -184,10 +184,10 @@ def least_lost(free: Free, shape: Shape, stoppable: Iterable[Stoppable]) -> Leas
 
 
 def fractional_bound(free: Free, shape: Shape, candidates: Sequence[Stoppable]) -> float:
-    """Return a lower bound: all nodes as one, and work that can be stopped in part, each resource by itself."""
+    """Return a lower bound: all nodes count as one, work can be stopped in part, and each resource counts alone."""
     bound = 0.0
     for place, units in enumerate(shape.whole):
-        # A shape that lies on one node needs what the emptiest one lacks at least.
+        # A shape for one node needs at least what the emptiest node lacks.
         have = (max if shape.is_on_one_node else sum)(node[place] for node in free)
         freeing = [(each.cost, sum(units[place] for _, units in each.frees)) for each in candidates]
         lacking, cost = units - have, 0.0
@@ -211,10 +211,10 @@ def _freed(free: Free, candidates: Iterable[Stoppable]) -> Free:
 
 
 def judged(shape: Shape, free: Free, victims: Mapping[int, Stoppable], others: Sequence[Stoppable]) -> Decision | None:
-    """Return a decision beside the least that it could have lost; None where stopping all makes no room.
+    """Return a decision and the least that it could have lost; None if stopping everything makes no room.
 
-    `free` is what no work held, idle groups that can be removed included; `others` are what else the rules allowed to
-    stop.
+    `free` is what no work held, including idle groups that can be removed; `others` is the other work that the rules
+    allowed to be stopped.
     """
     everybody = (*victims.values(), *others)
     least = least_lost(free, shape, everybody)

@@ -1,4 +1,4 @@
-"""One trace under several policies: their figures, and the bounds beside them."""
+"""One trace under several policies: their figures and the bounds."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from headgate_replay.placement.preemptive import LeastAttained, LeastRemaining
 from headgate_replay.placement.single_victim import SingleVictim
 
 QUANTILES: Final = (0.5, 0.95, 0.99)
-"""Of waiting, in every table."""
+"""Quantiles of waiting in every table."""
 
 _SHORT_S: Final = 10.0
-"""Shorter work counts as this long in its slowdown (bounded slowdown, Feitelson 1997)."""
+"""Shorter work counts as this long in the slowdown (bounded slowdown, Feitelson 1997)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Seconds that jobs took beyond their own work, by quantile; None where no job of the kind was done.
+    """Seconds that jobs took beyond their own work, by quantile; None if no job of the kind was done.
 
-    In line, being started, restarts, and doing again what was lost: all time from arrival to end but the duration.
+    This is all time from arrival to end except the duration: queueing, starting, restarting, and repeating lost work.
     """
 
     jobs: int
@@ -47,22 +47,22 @@ class Measures:
 
     Attributes:
         all: waiting of all work.
-        widest: waiting of the work that takes as much of the cluster as any of the trace does.
-        slowdown_p95: 95th percentile of bounded slowdown; None where nothing was done.
+        widest: waiting of the jobs that take the largest share of the cluster.
+        slowdown_p95: 95th percentile of bounded slowdown; None if no job was done.
         high: waiting of high-priority work.
         bands: waiting by band, highest first.
         utilisation: share of the cluster's GPUs that ran work, from the first arrival to the last.
-        useful: the same without work that was lost.
+        useful: the same without lost work.
         lost_gpu_s: GPU-seconds of work that was done twice, and of restarts.
-        lost_share_s: the same in seconds of the whole cluster by dominant share, which counts CPUs, too.
-        preemptions: stops of running work for other work; `victims` jobs were stopped at least once.
-        makespan_s: from the first arrival to the last end.
-        decisions: preemptions that were compared with the least that could have been lost.
-        lost_over_least: lost work of those decisions together over the least; None where that is 0 and theirs is not.
-        lost_over_least_in_band: the same beside the least among victims of no higher band.
-        exact_share: share of those decisions whose least was found by complete search.
-        took_s: real seconds of the replay.
-        cpu_ms: CPU of the policy and the simulated cluster, per event: an arrival, a start, a stop, an end.
+        lost_share_s: the same in seconds of the whole cluster by dominant share, which also counts CPUs.
+        preemptions: number of stops of running work for other work; `victims` jobs were stopped at least once.
+        makespan_s: seconds from the first arrival to the last end.
+        decisions: number of preemptions that were compared with the least that could have been lost.
+        lost_over_least: lost work of all these decisions divided by the least; None if only the least is 0.
+        lost_over_least_in_band: the same with the least among victims of no higher band.
+        exact_share: share of these decisions whose least was found by complete search.
+        took_s: real seconds that the replay took.
+        cpu_ms: CPU time of the policy and the simulated cluster per event: an arrival, a start, a stop, an end.
     """
 
     policy: str
@@ -89,7 +89,7 @@ class Measures:
 
     @property
     def high_p95_s(self) -> float:
-        """Waiting of the highest band at p95; 0 where none of it was done."""
+        """p95 waiting of the highest band; 0 if none of its jobs was done."""
         return next(iter(self.bands.values())).p95_s or 0.0
 
 
@@ -128,7 +128,7 @@ def measured(trace: Trace, cluster: Cluster, outcome: Outcome) -> Measures:
 
 
 def waited_s(trace: Trace, outcome: Outcome) -> list[float | None]:
-    """Return what each job took beyond its own work; None for those that were never done."""
+    """Return how long each job took beyond its own work; None if it was never done."""
     return [
         None if at is None else max(0.0, at - job.arrived_s - job.duration_s)
         for job, at in zip(trace.jobs, outcome.finished_s, strict=True)
@@ -143,7 +143,7 @@ def _waiting(waits_s: Iterable[float | None]) -> Waiting:
 
 
 def _slowdown_p95(waits: Iterable[tuple[Job, float | None]]) -> float | None:
-    """Return the 95th percentile of time in the system over duration, of which ten seconds count at least."""
+    """Return the 95th percentile of time in the system divided by duration, which counts as at least ten seconds."""
     slowdowns = [
         max(1.0, (wait_s + job.duration_s) / max(job.duration_s, _SHORT_S))
         for job, wait_s in waits
@@ -153,14 +153,14 @@ def _slowdown_p95(waits: Iterable[tuple[Job, float | None]]) -> float | None:
 
 
 def _use(trace: Trace, cluster: Cluster, outcome: Outcome, *, is_useful: bool) -> float:
-    """Return the share of GPUs that worked while jobs arrived; of another resource where there are no GPUs."""
+    """Return the share of GPUs (or of another resource if there are none) that worked while jobs arrived."""
     name = cluster.counted
     start, end = trace.jobs[0].arrived_s, trace.jobs[-1].arrived_s
     if end <= start:
         end = max((at for at in outcome.finished_s if at is not None), default=start + 1.0)
     busy = 0.0
     for attempt in outcome.attempts:
-        # What was lost counts at the end of its stay: that is the part that no checkpoint holds.
+        # Lost work is at the end of its stay: no checkpoint holds that part.
         ended = attempt.ended_s - (attempt.lost_s if is_useful else 0.0)
         seconds = min(ended, end) - max(attempt.began_s, start)
         if seconds > 0:
@@ -193,14 +193,14 @@ POLICIES: Final[dict[str, Play]] = {
     "least-remaining": lambda trace, cluster, _rules: replayed(trace, cluster, LeastRemaining()),
     "clairvoyant": lambda trace, cluster, _rules: clairvoyant(trace, cluster),
 }
-"""Name on the command line -> what replays a trace under it."""
+"""Name on the command line -> function that replays a trace under the policy."""
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What several policies made of one trace.
+    """The results of several policies on one trace.
 
-    `least_waiting_s` maps quantiles to what high-priority waiting cannot fall below under any policy.
+    `least_waiting_s` maps quantiles to lower bounds of high-priority waiting under any policy.
     """
 
     trace: Trace
@@ -210,7 +210,7 @@ class Comparison:
     least_waiting_s: dict[str, float]
 
     def document(self) -> dict[str, Any]:
-        """Return it as JSON values, without the stays of each job."""
+        """Return the comparison as JSON values, without the stays of each job."""
         return {
             "trace": self.trace.name,
             "jobs": len(self.trace.jobs),
@@ -235,11 +235,11 @@ def compared(
 ) -> Comparison:
     """Replay a trace under each policy.
 
-    `tell` is called with each name of `POLICIES` before its turn; `single-victim` takes the label rules of `rules`.
+    `tell` is called with the name of each policy before its replay; `single-victim` uses the label rules of `rules`.
 
     Raises:
-        InvalidTraceError: an unknown policy.
-        CannotFitError: a job is larger than the cluster can ever give.
+        InvalidTraceError: if a policy is unknown.
+        CannotFitError: if a job is too large for the empty cluster.
     """
     for name in policies:
         if name not in POLICIES:
@@ -262,7 +262,7 @@ def check_fits(trace: Trace, cluster: Cluster) -> None:
     """Check that every job could run on the empty cluster.
 
     Raises:
-        CannotFitError: for the first job that could not; it would wait for ever.
+        CannotFitError: for the first job that could not; it would wait forever.
     """
     room = Room(cluster.nodes)
     shapes: set[Shape] = set()

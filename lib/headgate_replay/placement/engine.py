@@ -1,4 +1,4 @@
-"""The virtual cluster: what is free on its nodes, how far each job is, and one policy that decides."""
+"""The virtual cluster: the free room on its nodes, the progress of each job, and one policy that decides."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from headgate_replay.placement.jobs import Cluster, Job, Trace
 
 
 class OvercommittedError(HeadgateError):
-    """A policy gave out more than a simulated node has, or left work behind: an error of the policy."""
+    """Raised if a policy gave out more than a simulated node has, or left work behind: a bug of the policy."""
 
     code = "overcommitted"
     next_step = "This is an error of Headgate: report it with the command that you ran and its seed."
@@ -29,9 +29,9 @@ Free = list[list[int]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Shape:
-    """Bundles as integers, one per resource of the cluster. Equal ones of one `Room` are one object.
+    """Bundles as integers, one per resource of the cluster. A `Room` has one object for equal shapes.
 
-    `whole` is the sum of the bundles; it is not possible when a bundle asks for a resource that no node has.
+    `whole` is the sum of the bundles; a shape is not possible if a bundle asks for a resource that no node has.
     """
 
     bundles: tuple[Units, ...]
@@ -41,12 +41,12 @@ class Shape:
 
     @property
     def is_on_one_node(self) -> bool:
-        """Whether one node has to hold all of it."""
+        """Whether one node must hold the whole shape."""
         return len(self.bundles) == 1 or self.strategy == "STRICT_PACK"
 
 
 class Room:
-    """Free units of every node. Owned by one replay, lives as long as it."""
+    """The free units of every node. Owned by one replay and lives as long as it."""
 
     def __init__(self, nodes: Sequence[NodeView]) -> None:
         self.names = tuple(sorted({name for node in nodes for name in node.total.names()}))
@@ -61,7 +61,7 @@ class Room:
         return tuple(have.get(name, 0) for name in self.names)
 
     def shape_of(self, bundles: tuple[Amounts, ...], strategy: Strategy) -> Shape:
-        """Return the shape of bundles, compiled once."""
+        """Return the shape of these bundles; equal bundles are compiled once."""
         key = (bundles, strategy)
         shape = self._shapes.get(key)
         if shape is None:
@@ -76,11 +76,11 @@ class Room:
         return tuple(self._places[node_id] for node_id in node_ids)
 
     def place(self, shape: Shape) -> tuple[int, ...] | None:
-        """Return a node for each bundle by best fit, or None when there is no room."""
+        """Return a node for each bundle by best fit, or None if there is no room."""
         return place_in(self.free, shape)
 
     def take(self, shape: Shape, nodes: Sequence[int]) -> None:
-        """Take the room of a shape; raises OvercommittedError where a node has less."""
+        """Take the room of a shape; raise OvercommittedError if a node has less."""
         for node, bundle in zip(nodes, shape.bundles, strict=True):
             free = self.free[node]
             for position, units in enumerate(bundle):
@@ -101,8 +101,8 @@ class Room:
 def place_in(free: Free, shape: Shape) -> tuple[int, ...] | None:
     """Return a node for each bundle, or None.
 
-    One bundle, or one node for all: the node that is left with the least. Several: the largest first, each on the
-    best node left to it; with SPREAD on one that has none of it yet, where there is one.
+    A single bundle, or bundles that must share a node, go to the node that is left with the least. Several bundles are
+    placed one by one, the largest first, each on the best remaining node; SPREAD prefers nodes without a bundle.
     """
     if not shape.is_possible:
         return None
@@ -142,8 +142,8 @@ def _best(free: Free, bundle: Units, without: tuple[int, ...]) -> int | None:
 class Attempt:
     """One stay of a job on nodes.
 
-    It held its nodes (one for each bundle) from `held_s` on and worked from `began_s` to `ended_s`, which are the same
-    where it was stopped before. `lost_s` is work that has to be done again, and the restart that this stay began with.
+    It held its nodes (one for each bundle) from `held_s` on and worked from `began_s` to `ended_s`; the two are equal
+    if it was stopped before it began. `lost_s` is the work that must be repeated, and the restart that began this stay.
     """
 
     job: int
@@ -158,7 +158,7 @@ class Attempt:
 class Work:
     """The progress of one job; owned by one replay.
 
-    Invariant: `saved_s` grows only, and is never more than the job's duration.
+    Invariant: `saved_s` never decreases, and is never more than the job's duration.
     """
 
     __slots__ = ("began_s", "held_s", "job", "nodes", "position", "saved_s", "stops")
@@ -174,37 +174,37 @@ class Work:
 
     @property
     def restart_s(self) -> float:
-        """What this start costs before work goes on."""
+        """Seconds that this start takes before work continues."""
         return self.job.restart_s if self.stops else 0.0
 
     @property
     def left_s(self) -> float:
-        """How long a stay that begins now takes."""
+        """Seconds that a stay takes if it begins now."""
         return self.restart_s + self.job.duration_s - self.saved_s
 
     def hold(self, nodes: tuple[int, ...], now: float) -> None:
-        """Take nodes; work does not run yet."""
+        """Take nodes; the work does not run yet."""
         self.nodes, self.held_s, self.began_s = nodes, now, None
 
     def begin(self, now: float) -> float:
-        """Begin to work, and return when it will be done."""
+        """Begin to work and return when the work will be done."""
         self.began_s = now
         return now + self.left_s
 
     def checkpoint_s(self, now: float) -> float:
-        """Return when this stay last saved its progress; its beginning where it has not."""
+        """Return when this stay last saved its progress, or its beginning if it has not."""
         began = now if self.began_s is None else self.began_s
         saved = self._saved_here(now)
         return began + self.restart_s + saved if saved else began
 
     def unsaved_s(self, now: float) -> float:
-        """Return what a stop now would lose of this stay, its restart included."""
+        """Return how many seconds of this stay a stop now would lose, including its restart."""
         if self.began_s is None or now <= self.began_s:
             return 0.0
         return now - self.began_s - self._saved_here(now)
 
     def stop(self, now: float) -> Attempt:
-        """Stop it: what is not saved is lost. Work that had not begun by then was not interrupted."""
+        """Stop the work: unsaved progress is lost. Work that had not begun does not count as stopped."""
         lost = self.unsaved_s(now)
         began = now if self.began_s is None else min(now, self.began_s)
         self.saved_s += self._saved_here(now)
@@ -213,7 +213,7 @@ class Work:
         return Attempt(self.position, self.nodes, self.held_s, began, now, lost, is_last=False)
 
     def end(self, now: float) -> Attempt:
-        """End it: all is done."""
+        """End the stay: the job is done."""
         began = now if self.began_s is None else self.began_s
         return Attempt(self.position, self.nodes, self.held_s, began, now, self.restart_s, is_last=True)
 
@@ -227,15 +227,16 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """One decision to stop work for a job, beside the least that it could have lost.
+    """One decision to stop work for a job, and the least that it could have lost.
 
-    Shares are seconds of the whole cluster: dominant share of the victim times seconds lost.
+    Shares are seconds of the whole cluster: the victim's dominant share times the seconds lost.
 
     Attributes:
-        victims: positions of the jobs that are stopped.
-        least_share_s: the least that any feasible set of victims that the same rules allow would have lost.
-        least_in_band_share_s: the same among sets with no victim of a higher band than those that were chosen.
-        is_exact: whether both were found by complete search; else they are lower bounds that ignore nodes.
+        victims: positions of the stopped jobs in the trace.
+        lost_share_s: what the chosen victims lose.
+        least_share_s: the least that any feasible set of victims under the same rules would have lost.
+        least_in_band_share_s: the same among sets with no victim of a higher band than the chosen ones.
+        is_exact: whether both were found by complete search; otherwise they are lower bounds.
     """
 
     victims: tuple[int, ...]
@@ -247,14 +248,14 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One policy on one trace.
+    """The result of one policy on one trace.
 
     Attributes:
-        attempts: every stay of every job, in the order they ended.
-        finished_s: when each job was done; None for those that never were.
-        decisions: the preemptions that were planned.
-        took_s: real seconds of the replay.
-        cpu_s: CPU seconds of it.
+        attempts: every stay of every job, in the order of their ends.
+        finished_s: when each job was done; None if it never was.
+        decisions: the planned preemptions.
+        took_s: real seconds that the replay took.
+        cpu_s: CPU seconds that the replay took.
     """
 
     policy: str
@@ -267,25 +268,25 @@ class Outcome:
 
 
 class Policy(ABC):
-    """Who runs next, where, and who is stopped for it; jobs are known by their position in the trace."""
+    """Decides which jobs run next, where, and which are stopped for them; jobs are positions in the trace."""
 
     name: str
     says: str
 
     def open(self, engine: Engine) -> None:
-        """Begin; called once, before the first arrival."""
+        """Begin with an engine; called once, before the first arrival."""
         self.engine = engine
 
     @abstractmethod
     def arrived(self, job: int) -> None:
         """Take a new job in."""
 
-    def freed(self, job: int) -> None:  # noqa: B027 - only some have to know
-        """Notice that a job gave its room back: it is done, or it was stopped."""
+    def freed(self, job: int) -> None:  # noqa: B027 - only some policies need it
+        """React to a job that gave its room back because it is done or was stopped."""
 
     @abstractmethod
     def decide(self) -> None:
-        """Start what can be started now."""
+        """Start all jobs that can start now."""
 
 
 class Engine:
@@ -294,10 +295,10 @@ class Engine:
     Jobs are known by their position in the trace.
 
     Attributes:
-        agenda: what is to happen; a policy that is to decide at a moment plans it.
-        running: jobs that hold nodes and are not being stopped, with when their work will end.
+        agenda: planned events; a policy that must decide at a certain moment plans an event for it.
+        running: jobs that hold nodes and are not being stopped, with the end of their work.
         attempts: every stay that has ended.
-        judgements: what compares each preemption with the least that it could have lost; called after the replay.
+        judgements: functions that compare a preemption with the least that it could have lost; called after the replay.
     """
 
     def __init__(self, trace: Trace, cluster: Cluster) -> None:
@@ -319,7 +320,7 @@ class Engine:
     def start(self, job: int, nodes: tuple[int, ...], *, delay_s: float, takes_room: bool = True) -> None:
         """Start a job on nodes; its work begins `delay_s` and the start latency later.
 
-        Without `takes_room` it runs in a group that was taken from the room before, and stays when the job is gone.
+        Without `takes_room` it runs in a group whose room was taken earlier; the group remains when the job is gone.
         """
         if takes_room:
             self.room.take(self.shapes[job], nodes)
@@ -331,14 +332,14 @@ class Engine:
         self.agenda.plan(ends, partial(self._end, job))
 
     def stop(self, job: int) -> None:
-        """Stop a running job; `freed` tells the policy when it is dead. It does no work from now on."""
+        """Stop a running job, which does no more work; the policy's `freed` is called when it is dead."""
         del self.running[job]
         self.stopping.add(job)
         self.attempts.append(self.works[job].stop(self.now))
         self.agenda.plan(self.now + self.cluster.latencies.stop_s, partial(self._give, job))
 
     def play(self, policy: Policy) -> None:
-        """Run until every job is done, or nothing happens any more."""
+        """Run until every job is done or no more events are planned."""
         self._policy = policy
         for position, job in enumerate(self.trace.jobs):
             self.agenda.plan(job.arrived_s, partial(self._arrive, position))
@@ -352,7 +353,7 @@ class Engine:
         self._policy.arrived(job)
 
     def _end(self, job: int, now: float) -> None:
-        if self.running.get(job) != now:  # it was stopped since, and has another end
+        if self.running.get(job) != now:  # it was stopped in the meantime and has another end
             return
         del self.running[job]
         self.attempts.append(self.works[job].end(now))
@@ -369,7 +370,7 @@ class Engine:
 
 
 def replayed(trace: Trace, cluster: Cluster, policy: Policy) -> Outcome:
-    """Return what a policy makes of a trace; what its preemptions could have lost is found in no time."""
+    """Replay a trace under a policy and return the outcome; judging its preemptions does not count in its times."""
     began, cpu_began = time.perf_counter(), time.process_time()
     engine = Engine(trace, cluster)
     engine.play(policy)

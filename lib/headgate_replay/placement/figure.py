@@ -1,4 +1,4 @@
-"""The figure of `headgate placement simulate`: who held what, under each policy."""
+"""The figure of `headgate placement simulate`: which jobs held which GPUs under each policy."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def held_by_kind(trace: Trace, cluster: Cluster, outcome: Outcome, edges_s: Sequence[float]) -> dict[str, list[float]]:
-    """Return for each kind of job the mean number of GPUs that it held between neighbouring edges."""
+    """Return the mean number of GPUs that each kind of job held between adjacent edges."""
     name = cluster.counted
     kinds = sorted({job.kind for job in trace.jobs})
     held = {kind: [0.0] * (len(edges_s) - 1) for kind in kinds}
@@ -34,7 +34,7 @@ def held_by_kind(trace: Trace, cluster: Cluster, outcome: Outcome, edges_s: Sequ
 
 
 class Block(NamedTuple):
-    """A stay, one of its nodes, and the places from and to which it lies on the GPUs of that node."""
+    """A stay, one of its nodes, and the range that it takes on the GPUs of that node."""
 
     stay: Attempt
     node: int
@@ -43,7 +43,7 @@ class Block(NamedTuple):
 
 
 def blocks(trace: Trace, cluster: Cluster, outcome: Outcome, from_s: float, to_s: float) -> list[Block]:
-    """Return the stays that touch an interval, laid out on the GPUs of their nodes without overlap."""
+    """Return the stays that overlap an interval, laid out on the GPUs of their nodes without overlap."""
     name = cluster.counted
     free = [[(0.0, node.total.get(name) / MILLI)] for node in cluster.nodes]
     taken: list[tuple[float, int, list[tuple[float, float]]]] = []
@@ -61,7 +61,7 @@ def blocks(trace: Trace, cluster: Cluster, outcome: Outcome, from_s: float, to_s
 
 
 def _cut(free: list[tuple[float, float]], wanted: float) -> list[tuple[float, float]]:
-    """Take so much from the free places of a node: one that is large enough, else several."""
+    """Take `wanted` from the free ranges of a node: one range if it is large enough, otherwise several."""
     whole = next((place for place in free if place[1] - place[0] >= wanted - 1e-9), None)
     parts: list[tuple[float, float]] = []
     for low, high in [whole] if whole else list(free):
@@ -95,7 +95,7 @@ _UNITS: Final = (("d", 86_400.0), ("h", 3_600.0), ("min", 60.0), ("s", 1.0))
 
 
 def timeline_svg(comparison: Comparison) -> str:
-    """Return an SVG: the first policy's nodes GPU by GPU where most was stopped, below it each policy's use by kind."""
+    """Return an SVG: the first policy's GPUs at the time of most stops, and below it each policy's use by kind."""
     nodes, policies = len(comparison.cluster.nodes), len(comparison.outcomes)
     heights = [_NODE_IN * min(nodes, 8), *[_PANEL_IN] * policies]
     with drawing():
@@ -110,7 +110,7 @@ def timeline_svg(comparison: Comparison) -> str:
         for panel, outcome in zip(panels[1:], comparison.outcomes, strict=True):
             _draw_use(panel, comparison, outcome, colours)
         panels[-1].set_xlabel(f"time ({_unit(_span(comparison))[0]})")
-    return inline_svg(figure, "placement", f"Who held what: {comparison.trace.name}")
+    return inline_svg(figure, "placement", f"Which jobs held which GPUs: {comparison.trace.name}")
 
 
 def _draw_use(axes: Axes, comparison: Comparison, outcome: Outcome, colours: dict[str, str]) -> None:
@@ -169,13 +169,13 @@ def _draw_blocks(axes: Axes, comparison: Comparison, outcome: Outcome, colours: 
     )
     at, whole = _unit(_span(comparison))
     axes.set_xlabel(f"{name} from {first / whole:.3g} {at}; stopped work has an orange edge")
-    axes.set_title(f"{outcome.policy}: every {resource} while most was stopped", loc="left", pad=18)
+    axes.set_title(f"{outcome.policy}: every {resource} at the time of most stops", loc="left", pad=18)
     if drawn:
         legend_above(axes)
 
 
 def _busiest(comparison: Comparison, outcome: Outcome) -> tuple[float, float]:
-    """Return the interval of at most so many stays that begins with the most stops among its stays."""
+    """Return the interval of at most `_MAX_BLOCKS` stays with the most stops."""
     stays = sorted((each for each in outcome.attempts if each.nodes), key=lambda each: each.began_s)
     if len(stays) <= _MAX_BLOCKS:
         return 0.0, _span(comparison)

@@ -1,4 +1,4 @@
-"""Drawn jobs with heavy tails: durations over five decades, gangs, daily waves, owners whose work is alike."""
+"""Random jobs with heavy tails: durations over five decades, gangs, daily waves, and owners with similar jobs."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from headgate.placement.amounts import MILLI, amounts
 from headgate_replay.placement.jobs import Cluster, InvalidTraceError, Job, Size, Trace, trace_of
 
 HEAVY: Final = "heavy"
-"""The name of these jobs beside the mixes."""
+"""The name of these jobs on the command line."""
 
 _SIZES: Final = (
     *(Size(weight, 1, gpus, 2 * gpus) for weight, gpus in ((60, 1), (15, 2), (11, 4), (8, 8))),
     *(Size(weight, members, 8, 16) for weight, members in ((4, 2), (2, 4))),
 )
 _PRIORITIES: Final = {9.0: 5, 8.0: 15, 5.0: 40, 2.0: 40}
-"""Priority -> how many of a hundred jobs have it."""
+"""Priority -> percentage of the jobs that have it."""
 
 _OWNERS: Final = 24
 _MEDIAN_S: Final = 300.0
@@ -33,11 +33,11 @@ _WAVE: Final = 0.6
 def heavy_tailed(cluster: Cluster, *, jobs: int = 400, load: float = 0.9, seed: int = 0) -> Trace:
     """Return jobs that ask for `load` of the cluster's GPUs while they arrive; the same seed gives the same jobs.
 
-    Durations are log-normal within five decades: every owner has a median of its own, and its jobs lie around it.
-    Sizes are one to eight GPUs and gangs of two and four nodes of eight. Arrivals swing with the time of day.
+    Durations are log-normal within five decades: every owner has its own median, and its jobs are spread around it.
+    Sizes are one to eight GPUs, and gangs of two and four nodes with eight each. Arrivals vary with the time of day.
 
     Raises:
-        InvalidTraceError: numbers that make no trace.
+        InvalidTraceError: if a number is out of range.
     """
     gpus = cluster.total.get(cluster.counted) / MILLI
     if not (1 <= jobs <= 1_000_000 and 0 < load <= 10):
@@ -56,7 +56,7 @@ def heavy_tailed(cluster: Cluster, *, jobs: int = 400, load: float = 0.9, seed: 
 
 
 def by_work(trace: Trace) -> list[str]:
-    """Return the owners of as many jobs as most have, that of the most GPU-seconds first."""
+    """Return the owners with at least the average number of jobs, by decreasing GPU-seconds."""
     work, count = defaultdict[str, float](float), Counter[str]()
     for job in trace.jobs:
         work[job.labels["owner"]] += job.gpus * job.duration_s
@@ -67,7 +67,7 @@ def by_work(trace: Trace) -> list[str]:
 
 
 def understated(trace: Trace, owner: str, times: float) -> Trace:
-    """Return the same jobs, of which an owner states that they run so many times shorter than they do."""
+    """Return the same jobs, except that one owner states durations `times` times shorter than they are."""
     jobs = tuple(
         replace(job, estimated_s=job.estimated_s / times) if job.labels.get("owner") == owner else job
         for job in trace.jobs
@@ -94,7 +94,7 @@ def _job(number: int, chance: random.Random, medians: list[float]) -> Job:
 
 
 def _arrival(chance: random.Random, span_s: float) -> float:
-    """Return a moment of the span, more often by day than by night."""
+    """Return a random moment of the span, more often by day than by night."""
     while True:
         at = chance.uniform(0.0, span_s)
         if chance.random() * (1 + _WAVE) <= 1 + _WAVE * math.sin(2 * math.pi * at / _DAY_S):

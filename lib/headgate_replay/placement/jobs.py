@@ -1,4 +1,4 @@
-"""What is replayed: jobs in order of arrival, generated mixes of them, and the simulated cluster that they run on."""
+"""The input of a replay: jobs in order of arrival, generated mixes, and the simulated cluster."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from headgate.placement.request import PlacementRequest, Strategy
 
 
 class InvalidTraceError(InvalidPlacementError):
-    """A file of jobs, or a setting of a replay, cannot be used."""
+    """Raised if a file of jobs or a setting of a replay cannot be used."""
 
     code = "invalid_trace"
-    next_step = "Correct it and run the command again; `headgate placement simulate --help` shows what it takes."
+    next_step = "Correct it and run the command again; `headgate placement simulate --help` explains the options."
 
 
 HIGH_FROM: Final = 8.0
-"""Work of this priority and above is called high-priority in every table."""
+"""Work of this priority and above counts as high-priority in every table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,16 +33,16 @@ class Job:
     Attributes:
         job_id: unique in its trace.
         arrived_s: seconds since the trace's start.
-        duration_s: seconds of work, without waiting, restarts, and what is done twice.
-        bundles: what each of its members takes.
-        priority: higher goes first.
-        labels: what preemption rules look at.
-        strategy: where its members may lie.
-        checkpoint_every_s: seconds of work between checkpoints; None where a stop loses everything.
-        restart_s: seconds that a new start after a stop takes before work goes on.
+        duration_s: seconds of work, without waiting, restarts and repeated work.
+        bundles: resources of each of its members.
+        priority: its priority; higher goes first.
+        labels: labels for preemption rules.
+        strategy: how its members are placed on nodes.
+        checkpoint_every_s: seconds of work between checkpoints; None if a stop loses everything.
+        restart_s: seconds that a restart after a stop takes before work continues.
         preemptible: whether it may be stopped for others.
-        estimated_s: the duration that schedulers are told; 0 tells them nothing.
-        kind: what it is drawn and counted as.
+        estimated_s: duration that schedulers are told; 0 if they are not told.
+        kind: the category under which it is drawn and counted.
     """
 
     job_id: str
@@ -65,7 +65,7 @@ class Job:
 
     @property
     def gpus(self) -> float:
-        """How many GPUs it holds."""
+        """Number of GPUs that it holds."""
         return self.size.get(GPU) / MILLI
 
     @property
@@ -74,7 +74,7 @@ class Job:
         return math.floor(self.priority)
 
     def request(self, pool: str) -> PlacementRequest:
-        """Return what the ledger is asked."""
+        """Return the request to the ledger."""
         return PlacementRequest(
             self.job_id,
             pool,
@@ -93,7 +93,7 @@ class Job:
 class Trace:
     """Jobs in order of arrival.
 
-    `notes` say what was assumed or changed to make it.
+    `notes` tell its assumptions and changes.
     """
 
     name: str
@@ -102,10 +102,10 @@ class Trace:
 
 
 def trace_of(name: str, jobs: Iterable[Job], notes: Sequence[str] = ()) -> Trace:
-    """Return a trace of jobs in any order.
+    """Return a trace of jobs given in any order.
 
     Raises:
-        InvalidTraceError: there is none, or two have one id.
+        InvalidTraceError: if there is no job, or two jobs have the same id.
     """
     ordered = tuple(sorted(jobs, key=lambda job: job.arrived_s))
     if not ordered:
@@ -117,16 +117,16 @@ def trace_of(name: str, jobs: Iterable[Job], notes: Sequence[str] = ()) -> Trace
 
 
 def without_durations(trace: Trace) -> Trace:
-    """Return the same jobs, of which no scheduler is told how long they take."""
+    """Return the same jobs without estimated durations for schedulers."""
     notes = (*trace.notes, "No policy is told how long jobs take.")
     return replace(trace, jobs=tuple(replace(job, estimated_s=0.0) for job in trace.jobs), notes=notes)
 
 
 def at_load(trace: Trace, cluster: Cluster, *, jobs: int, load: float) -> Trace:
-    """Return jobs from the middle of a trace, arriving so fast that they ask for `load` of the cluster's GPUs.
+    """Return jobs from the middle of a trace, with arrivals scaled so that they ask for `load` of the cluster's GPUs.
 
     Raises:
-        InvalidTraceError: they arrive all at once, or ask for none.
+        InvalidTraceError: if they all arrive at once, or ask for no GPUs.
     """
     first = max(0, (len(trace.jobs) - jobs) // 2)
     found = trace.jobs[first : first + jobs]
@@ -145,14 +145,14 @@ def at_load(trace: Trace, cluster: Cluster, *, jobs: int, load: float) -> Trace:
 
 @dataclass(frozen=True, slots=True)
 class Latencies:
-    """Seconds that the cluster takes; the defaults are what Ray 2.60 took when measured.
+    """Seconds that operations of the cluster take; the defaults were measured with Ray 2.60.
 
     Attributes:
-        create_s: to make a group on nodes that were seen free, settings tuned.
-        start_s: to start work in a group.
-        stop_s: to stop work and see it dead.
-        remove_s: to remove a group and see its nodes free.
-        untuned_s: until Ray by itself gives what became free to a group that is pending.
+        create_s: creating a group on nodes that are known to be free, with tuned settings.
+        start_s: starting work in a group.
+        stop_s: stopping work and noticing that it is dead.
+        remove_s: removing a group and noticing that its nodes are free.
+        untuned_s: time until untuned Ray gives free resources to a pending group.
     """
 
     create_s: float = 0.012
@@ -164,7 +164,7 @@ class Latencies:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Nodes that are all there from the start to the end."""
+    """A cluster whose nodes are all present from start to end."""
 
     nodes: tuple[NodeView, ...]
     latencies: Latencies = field(default_factory=Latencies)
@@ -172,12 +172,12 @@ class Cluster:
 
     @property
     def total(self) -> Amounts:
-        """What all nodes have together."""
+        """The sum of all nodes' resources."""
         return total(node.total for node in self.nodes)
 
     @property
     def counted(self) -> str:
-        """The resource that figures count: GPUs where there are any."""
+        """The resource that figures count: GPUs if there are any."""
         return GPU if self.total.get(GPU) else self.total.names()[0]
 
     def __str__(self) -> str:
@@ -201,7 +201,7 @@ def cluster_of(
     """Return a cluster of equal nodes.
 
     Raises:
-        InvalidTraceError: a number that makes no cluster.
+        InvalidTraceError: if there is no node, or a node without resources.
     """
     if nodes < 1:
         raise InvalidTraceError(f"A cluster has at least 1 node (got {nodes})")
@@ -214,14 +214,14 @@ def cluster_of(
 
 
 LONGEST_S: Final = 6 * 3600.0
-"""Durations are cut here, so that one job in ten thousand does not decide a comparison."""
+"""Maximum duration, so that one job in ten thousand does not decide a comparison."""
 
 _RESTART_S: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """So many members of so many GPUs and CPUs; `weight` says how often beside the others of its role."""
+    """A number of members and their GPUs and CPUs; `weight` is its relative frequency within its role."""
 
     weight: float
     members: int
@@ -233,8 +233,8 @@ class Size:
 class Role:
     """One kind of work.
 
-    `share` is of the GPU-seconds that are asked for; durations are log-normal, `spread` the sigma of their logarithm,
-    and `burst` jobs arrive together on average.
+    `share` is its share of the requested GPU-seconds; durations are log-normal, `spread` is the standard deviation of
+    their logarithm, and `burst` jobs arrive together on average.
     """
 
     name: str
@@ -249,7 +249,7 @@ class Role:
 
     @property
     def mean_gpu_s(self) -> float:
-        """GPU-seconds of its average job, without the cut of long ones."""
+        """GPU-seconds of its average job, ignoring the maximum duration."""
         weights = sum(size.weight for size in self.sizes)
         gpus = sum(size.weight * size.members * size.gpus for size in self.sizes) / weights
         return gpus * self.median_s * math.exp(self.spread**2 / 2)
@@ -278,10 +278,10 @@ MIXES: Final = {
 def generated(mix: str, cluster: Cluster, *, hours: float = 24.0, load: float = 0.9, seed: int = 0) -> Trace:
     """Return a mix whose work asks for `load` of the cluster's GPUs over `hours`; the same seed gives the same jobs.
 
-    Bursts arrive as a Poisson process, the sizes of bursts are geometric, durations log-normal.
+    Bursts arrive as a Poisson process; their sizes are geometric and durations log-normal.
 
     Raises:
-        InvalidTraceError: an unknown mix, or numbers that make none.
+        InvalidTraceError: if the mix is unknown, a number is out of range, or the cluster has no GPUs.
     """
     if mix not in MIXES:
         raise InvalidTraceError(f"there is no mix {mix!r}; there are {', '.join(MIXES)}")

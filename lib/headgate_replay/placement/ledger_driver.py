@@ -1,4 +1,4 @@
-"""A trace through the placement ledger itself: its commands are carried out by a simulated cluster."""
+"""Replays a trace through the placement ledger itself; a simulated cluster carries out its commands."""
 
 from __future__ import annotations
 
@@ -28,28 +28,28 @@ _SOON_S: Final = 1e-3
 
 
 def through_ledger(trace: Trace, cluster: Cluster, rules: PreemptionRules, *, validates: bool = False) -> Outcome:
-    """Return what the placement ledger makes of a trace.
+    """Replay a trace through the placement ledger and return the outcome.
 
-    `validates` checks the ledger's invariants after every step; slow, for tests.
+    `validates` checks the ledger's invariants after every step; it is slow and meant for tests.
 
     Raises:
-        OvercommittedError: the ledger gave out more than a node has, or left work waiting for ever.
+        OvercommittedError: if the ledger gave out more than a node has, or left work waiting forever.
     """
     outcome = replayed(trace, cluster, LedgerDriver(rules, validates=validates))
     if left := outcome.finished_s.count(None):
-        raise OvercommittedError(f"the ledger left {left} jobs waiting for ever")
+        raise OvercommittedError(f"the ledger left {left} jobs waiting forever")
     return outcome
 
 
 class LedgerDriver(Policy):
-    """The placement ledger as a policy, and the groups that it has on the simulated cluster.
+    """The placement ledger as a policy, with its groups on the simulated cluster.
 
-    The ledger's own driver never goes away here. Invariant: the engine's room is what the nodes have beside the groups
-    that exist; the ledger never makes it negative.
+    The driver that the ledger knows never disappears here. Invariant: the engine's room is the nodes' capacity without
+    the existing groups; the ledger never makes it negative.
     """
 
     name = "headgate"
-    says = "The placement ledger: bands, ageing, backfill, and the set of victims that loses least."
+    says = "The placement ledger: bands, ageing, backfill, and the set of victims that loses the least work."
 
     def __init__(self, rules: PreemptionRules, *, validates: bool) -> None:
         self._rules = rules
@@ -60,7 +60,7 @@ class LedgerDriver(Policy):
         self._saves: list[tuple[float, str, int]] = []
 
     def open(self, engine: Engine) -> None:
-        """Show the ledger the cluster."""
+        """Make the cluster and its pool known to the ledger."""
         super().open(engine)
         self._jobs = {job.job_id: position for position, job in enumerate(engine.trace.jobs)}
         self._pool = Pool(_POOL, engine.cluster.total, engine.cluster.reserved, max_dynamic=None)
@@ -73,7 +73,7 @@ class LedgerDriver(Policy):
         self._ledger.submit(self.engine.trace.jobs[job].request(_POOL), _DRIVER, self.engine.now)
 
     def freed(self, job: int) -> None:
-        """Tell the ledger that work is done, or dead."""
+        """Tell the ledger that work is done or dead."""
         start, now = self._starts.pop(job), self.engine.now
         if self.engine.finished_s[job] is None:
             self._ledger.work_stopped(start.request_id, start.epoch, now, saved=False, dead=True)
@@ -82,7 +82,7 @@ class LedgerDriver(Policy):
             self._ledger.forget(start.request_id)
 
     def decide(self) -> None:
-        """Have the ledger decide, and carry it out."""
+        """Let the ledger decide and carry out its commands."""
         now, agenda = self.engine.now, self.engine.agenda
         self._tell_checkpoints(now)
         commands = self._ledger.decide(now)
@@ -111,7 +111,7 @@ class LedgerDriver(Policy):
                 self._start(command, now)
             case StopWork(request_id=name, epoch=epoch):
                 if not self._runs(name, epoch):
-                    raise OvercommittedError(f"the ledger stops {name} of epoch {epoch}, which does not run")
+                    raise OvercommittedError(f"the ledger stops {name} of epoch {epoch}, which is not running")
                 self.engine.stop(self._jobs[name])
 
     def _created(self, command: CreateGroup, now: float) -> None:
@@ -143,7 +143,7 @@ class LedgerDriver(Policy):
             heapq.heappush(self._saves, (saved_at, command.request_id, command.epoch))
 
     def _tell_checkpoints(self, now: float) -> None:
-        """Tell the ledger of the last checkpoint of each job; those in between change nothing that it decides."""
+        """Tell the ledger the last checkpoint of each job; earlier ones do not change its decisions."""
         saves = self._saves
         while saves and saves[0][0] <= now:
             _, name, epoch = heapq.heappop(saves)
@@ -152,11 +152,11 @@ class LedgerDriver(Policy):
             work = self.engine.works[self._jobs[name]]
             saved_at, every = work.checkpoint_s(now), work.job.checkpoint_every_s
             self._ledger.saved(name, epoch, saved_at)
-            # Rounding may put the next one at this very moment.
+            # Rounding may put the next checkpoint at this very moment.
             heapq.heappush(saves, (max(saved_at + (every or math.inf), now + _SOON_S), name, epoch))
 
     def _judge_all(self, happened: Sequence[Event]) -> None:
-        """Note what stood where at each decision to stop work; the commands are not carried out yet."""
+        """Record the state at each decision to stop work, before the commands are carried out."""
         later: set[str] = set()
         for event in reversed(happened):
             if isinstance(event, told.PreemptionPlanned):
@@ -169,7 +169,7 @@ class LedgerDriver(Policy):
         victims, others = {}, []
         for job in engine.running:
             occupancy = requests[self._starts[job].request_id]
-            if occupancy.stopped_for in later:  # it still ran: who it is stopped for had its turn later
+            if occupancy.stopped_for in later:  # it was still running: the job that it is stopped for came later
                 occupancy = replace(occupancy, stage=Stage.RUNNING)
             if occupancy.request_id in event.victims:
                 victims[job] = self._stoppable(job, occupancy)
@@ -196,7 +196,7 @@ class LedgerDriver(Policy):
         return Stoppable(tuple(zip(nodes, shape.bundles, strict=True)), lost, self.engine.trace.jobs[job].band)
 
     def _free_for(self, name: str, victims: frozenset[str], later: set[str]) -> Free:
-        """Return what `name` could have without its victims: what nobody holds or was promised before it."""
+        """Return the room that `name` could take if its victims stopped: not held by others nor promised earlier."""
         room = self.engine.room
         free = [list(units) for units in room.capacity]
         occupants = {self._starts[job].group_id: self._starts[job].request_id for job in self.engine.running}
@@ -212,6 +212,6 @@ class LedgerDriver(Policy):
         return free
 
     def _stays(self, occupant: str, heir: str | None, later: set[str]) -> bool:
-        """Tell whether a group is held at the moment of a decision, or leaves for one that came before it."""
+        """Return whether a group is still held at a decision, or its work was stopping for an earlier one."""
         request = self._ledger.requests[occupant]
         return request.stage is not Stage.STOPPING or heir is not None or request.stopped_for in later

@@ -1,4 +1,4 @@
-"""Policies beside the ledger that preempt nobody, and the one that knows the future."""
+"""Policies without preemption for comparison with the ledger, and one that knows the future."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from headgate_replay.placement.engine import Attempt, Engine, Free, Outcome, Pol
 from headgate_replay.placement.jobs import Cluster, Trace
 
 _BACKFILL_DEPTH: Final = 500
-"""Waiting jobs that backfill looks at; Slurm's default for the same."""
+"""Maximum number of waiting jobs that backfill considers; Slurm has the same default."""
 
 
 class PlainRay(Policy):
-    """Ray's own handling of placement groups that wait.
+    """Ray's own handling of pending placement groups.
 
-    As measured with Ray 2.60: groups that wait are tried newest first, since older ones have backed off longer; each
-    that fits is made, so that a gang waits while smaller groups keep coming. What becomes free is noticed at the next
-    tick of a second; a new group makes Ray try all of them at once. Priorities are unknown to it.
+    As measured with Ray 2.60: pending groups are tried newest first, since older ones have backed off longer, and each
+    that fits is created, so a gang waits while smaller groups keep coming. Freed resources are noticed at the next tick
+    of a second; a new group makes Ray try all groups at once. Priorities are ignored.
     """
 
     name = "plain Ray"
-    says = "Ray by itself: groups that wait are tried newest first, priorities are unknown, nobody is stopped."
+    says = "Ray by itself: pending groups are tried newest first; no priorities, no preemption."
 
     def open(self, engine: Engine) -> None:
         """Begin."""
@@ -39,13 +39,13 @@ class PlainRay(Policy):
         self._is_asked = True
 
     def freed(self, job: int) -> None:  # noqa: ARG002 - a policy's signature
-        """Notice at the next tick."""
+        """Plan the next tick, which notices the free room."""
         if self._tick_s == math.inf:
             self._tick_s = self.engine.now + self.engine.cluster.latencies.untuned_s
             self.engine.agenda.plan(self._tick_s, lambda _now: None)
 
     def decide(self) -> None:
-        """Make the newest groups that fit."""
+        """Create the newest groups that fit."""
         if not self._is_asked and self.engine.now < self._tick_s:
             return
         if self.engine.now >= self._tick_s:
@@ -66,10 +66,10 @@ class PlainRay(Policy):
 
 
 class StrictFifo(Policy):
-    """First come, first served: nobody is placed before the first in line."""
+    """First come, first served: no job is placed before the first in the queue."""
 
     name = "strict FIFO"
-    says = "First come, first served: nobody overtakes, priorities are unknown, nobody is stopped."
+    says = "First come, first served: no overtaking, no priorities, no preemption."
 
     def open(self, engine: Engine) -> None:
         """Begin."""
@@ -77,11 +77,11 @@ class StrictFifo(Policy):
         self._waiting: list[tuple[float, int]] = []
 
     def arrived(self, job: int) -> None:
-        """Take a new job in, at its place in line."""
+        """Add a new job at its place in the queue."""
         bisect.insort(self._waiting, (self._rank(job), job))
 
     def decide(self) -> None:
-        """Start from the head of the line until one does not fit."""
+        """Start jobs from the head of the queue until one does not fit."""
         while self._waiting and self._start(self._waiting[0][1], self.engine.room.free):
             self._waiting.pop(0)
 
@@ -96,20 +96,20 @@ class StrictFifo(Policy):
 
 
 class Easy(StrictFifo):
-    """EASY backfill (Lifka 1995): the first in line has a reservation, others may overtake if they do not delay it.
+    """EASY backfill (Lifka 1995): the first job has a reservation, others may overtake if they do not delay it.
 
-    Durations are those that the trace tells the scheduler; work of unknown duration overtakes only where it takes
-    nothing of what the reservation needs.
+    Durations are those that the trace tells the scheduler; work of unknown duration overtakes only if it takes nothing
+    that the reservation needs.
     """
 
     def __init__(self, *, by_priority: bool) -> None:
         self._by_priority = by_priority
         self.name = "priority + EASY" if by_priority else "FIFO + EASY"
         order = "Highest priority first" if by_priority else "First come, first served"
-        self.says = f"{order}, with EASY backfill behind the first in line; nobody is stopped."
+        self.says = f"{order}, with EASY backfill behind the first in the queue; no preemption."
 
     def decide(self) -> None:
-        """Start from the head of the line, then whatever does not delay the head."""
+        """Start jobs from the head of the queue, then all that do not delay the head."""
         super().decide()
         if len(self._waiting) > 1:
             self._backfill(self._waiting[0][1])
@@ -136,7 +136,7 @@ class Easy(StrictFifo):
                 _take(spare, shape, engine.works[job].nodes)
 
     def _shadow(self, head: Shape) -> tuple[float, Free]:
-        """Return when the head is expected to fit, and what is left over beside it then."""
+        """Return when the head is expected to fit, and the room that it leaves free then."""
         engine = self.engine
         room = [list(units) for units in engine.room.free]
         ends_of = ((engine.works[job].held_s + self._expected_s(job), job) for job in engine.running)
@@ -164,12 +164,12 @@ def _take(room: Free, shape: Shape, nodes: tuple[int, ...], *, sign: int = 1) ->
 
 
 def clairvoyant(trace: Trace, cluster: Cluster) -> Outcome:
-    """Return the schedule of a scheduler that knows all durations, with preemption that costs and loses nothing.
+    """Return the schedule of a scheduler that knows all durations and preempts without any cost or loss.
 
-    At every arrival and end it chooses anew who runs: highest band first, inside a band who has the least left, each
-    who fits. All nodes count as one, a gang needs room only in sum, and nothing takes time: no start, no stop.
+    At every arrival and end it chooses again which jobs run: highest band first, within a band the least remaining work
+    first, each that fits. All nodes count as one, a gang needs room only in sum, and starts and stops take no time.
 
-    It is a yardstick and no bound: some other schedule may serve one percentile better. `least_waiting_s` is a bound.
+    It is a yardstick and not a bound: another schedule may serve one percentile better. `least_waiting_s` is a bound.
     """
     began = time.perf_counter()
     schedule = _Schedule(trace, cluster)
@@ -180,7 +180,7 @@ def clairvoyant(trace: Trace, cluster: Cluster) -> Outcome:
 
 
 class _Schedule:
-    """The schedule while it is made."""
+    """The schedule while it is built."""
 
     def __init__(self, trace: Trace, cluster: Cluster) -> None:
         self.attempts: list[Attempt] = []

@@ -1,4 +1,4 @@
-"""Policies that stop work of any priority for shorter work: least attained service, and least remaining time."""
+"""Policies that stop work of any priority for shorter work: least attained service and least remaining time."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing import Final
 from headgate_replay.placement.engine import Engine, Free, Policy, Shape, place_in
 
 _THRESHOLDS_S: Final = (600.0, 6_000.0, 60_000.0)
-"""GPU-seconds at which work falls to the next queue: ten minutes of a GPU, and ten and a hundred times as much."""
+"""GPU-seconds at which work moves to the next queue: ten GPU-minutes, and ten and a hundred times as much."""
 
 _QUANTUM_S: Final = 60.0
-"""So often it is looked at who has fallen to another queue."""
+"""Interval of checks whether jobs have moved to another queue."""
 
 _MIN_RUN_S: Final = 30.0
-"""Work is not stopped before it ran as long, as under the ledger's rules."""
+"""Minimum run time before work is stopped, as under the ledger's rules."""
 
 
 class Ranked(Policy):
-    """Fills the cluster in the order of a rank that changes while work runs; whoever is left over is stopped.
+    """Fills the cluster in the order of a rank that changes while work runs; running jobs left over are stopped.
 
-    Work that runs stays where it is unless somebody before it needs that room and finds no other.
+    Running work stays where it is unless a job of better rank needs its room and finds no other.
     """
 
     def open(self, engine: Engine) -> None:
@@ -36,19 +36,19 @@ class Ranked(Policy):
         self._active.add(job)
 
     def freed(self, job: int) -> None:
-        """Drop a job that is done."""
+        """Remove a job that is done."""
         if self.engine.finished_s[job] is not None:
             self._active.discard(job)
 
     def decide(self) -> None:
-        """Start what belongs on the nodes where there is room, and stop what lies in its way."""
+        """Start the chosen jobs where there is room, and stop those in their way."""
         engine = self.engine
         kept, planned = self._chosen()
         for job in [job for job in engine.running if job not in kept]:
             self._ran_s[job] = self._attained_s(job)
             engine.stop(job)
         for job, nodes in planned.items():
-            if _holds(engine.room.free, engine.shapes[job], nodes):  # it is asked again when its victims are dead
+            if _holds(engine.room.free, engine.shapes[job], nodes):  # else decided again when its victims are dead
                 engine.start(job, nodes, delay_s=engine.cluster.latencies.create_s)
         if not self._is_planned and len(self._active) > len(engine.running):
             self._is_planned = True
@@ -56,23 +56,23 @@ class Ranked(Policy):
 
     @abstractmethod
     def _rank(self, job: int) -> tuple[float, ...]:
-        """Return what orders jobs, smallest first."""
+        """Return the sort key of a job; the smallest goes first."""
 
     def _look_again(self, _now: float) -> None:
         self._is_planned = False
 
     def _attained_s(self, job: int) -> float:
-        """Return how long a job has run in all, in vain or not."""
+        """Return how long a job has run in total, including lost work."""
         is_running = job in self.engine.running
         current_s = max(0.0, self.engine.now - self.engine.works[job].held_s) if is_running else 0.0
         return self._ran_s.get(job, 0.0) + current_s
 
     def _chosen(self) -> tuple[set[int], dict[int, tuple[int, ...]]]:
-        """Return which running jobs stay, and where others belong beside them."""
+        """Return which running jobs stay, and the nodes of the other chosen jobs."""
         engine = self.engine
         kept = {job for job in engine.running if engine.now < engine.works[job].held_s + _MIN_RUN_S}
-        room: Free = [list(units) for units in engine.room.capacity]  # without those that come before
-        spare: Free = [list(units) for units in engine.room.free]  # of which nobody has to go
+        room: Free = [list(units) for units in engine.room.capacity]  # capacity without the jobs that come before
+        spare: Free = [list(units) for units in engine.room.free]  # free without stopping any job
         for job in (*kept, *engine.stopping):
             _take(room, engine.shapes[job], engine.works[job].nodes)
         planned: dict[int, tuple[int, ...]] = {}
@@ -99,13 +99,13 @@ class Ranked(Policy):
 
 
 class LeastAttained(Ranked):
-    """Least attained service in queues (Tiresias, NSDI 2019): GPU-seconds so far decide, durations are not looked at.
+    """Least attained service in queues (Tiresias, NSDI 2019): the GPU-seconds so far decide, not the durations.
 
-    Inside a queue first come, first served. Priorities are unknown to it.
+    Within a queue, jobs are served in order of arrival. Priorities are ignored.
     """
 
     name = "least attained service"
-    says = "Least attained service in four queues, as Tiresias has it: work that ran long stops for work that did not."
+    says = "Least attained service in four queues, like Tiresias: work that ran long stops for work that did not."
 
     def _rank(self, job: int) -> tuple[float, ...]:
         asked = self.engine.trace.jobs[job]
@@ -114,10 +114,10 @@ class LeastAttained(Ranked):
 
 
 class LeastRemaining(Ranked):
-    """Shortest remaining time first, with the truth: what no scheduler knows."""
+    """Shortest remaining time first, with the true durations, which no scheduler knows."""
 
     name = "shortest remaining time"
-    says = "Shortest remaining time with the true durations, whoever is told them: a bound for mean waiting."
+    says = "Shortest remaining time with the true durations, even if hidden: a reference for mean waiting."
 
     def _rank(self, job: int) -> tuple[float, ...]:
         engine = self.engine
@@ -126,7 +126,7 @@ class LeastRemaining(Ranked):
 
 
 def _holds(room: Free, shape: Shape, nodes: Sequence[int]) -> bool:
-    """Tell whether these nodes have room for a shape, and take nothing."""
+    """Return whether these nodes have room for a shape, without taking it."""
     left = {node: list(room[node]) for node in set(nodes)}
     for node, bundle in zip(nodes, shape.bundles, strict=True):
         left[node] = [have - units for have, units in zip(left[node], bundle, strict=True)]

@@ -18,28 +18,28 @@ _MIN_SCORE: Final = 0.5
 _SAME_POOL: Final = 1.0
 _LABEL: Final = 0.5
 _UNKNOWN_SHARE: Final = 0.5
-"""Remaining time of work of unknown duration, as a share of the time that it has run."""
+"""Assumed remaining time of work of unknown duration, as a share of the time that it has run."""
 
 
 class SingleVictim(Policy):
-    """ScheduleMesh's scheduler, MEDIUM aggressiveness, read as follows.
+    """ScheduleMesh's scheduler with MEDIUM aggressiveness, interpreted as follows.
 
-    - A request is admitted when there is room. Of priority 8 and above it may use a reserved group that covers it;
-      reserved groups are lent to nobody else.
-    - Else one running piece of work is stopped for it: one whose own amounts cover the whole request, whose priority
-      is lower by 1.0 or more, or that a label rule names and whose priority is not higher by more than 0.5. Of those
-      the highest score wins: priority difference + 0.1 x remaining seconds, half of the time it has run where its
-      duration is unknown. What is lost is not looked at, nor what is free beside the victim.
-    - A victim in a reserved group takes the group with it, and nobody makes it again.
-    - There is no queue. A refused submission is tried again by its caller: here at once whenever anything ends, in
-      the order of submission; one whose victim was stopped in vain, when the next job is done.
-    - One thing at a time: while a victim is being stopped, nobody else is admitted.
-    - `victims_return`: ScheduleMesh forgets its victims. With it, the caller of a victim submits it again, and it goes
-      on from its last checkpoint.
+    - A request is admitted if there is room. With a priority of 8 or above it may use a reserved group that covers it;
+      no other request may use reserved groups.
+    - Otherwise one running job is stopped for it. The job's own resources must cover the whole request, and its
+      priority must be lower by 1.0 or more, or a label rule names it and its priority is at most 0.5 higher. The
+      highest score wins: priority difference + 0.1 x remaining seconds (half of its run time so far if its duration is
+      unknown). Neither the lost work nor the free room next to the victim counts.
+    - A victim in a reserved group takes the group with it; it is not created again.
+    - There is no queue. The caller retries a refused submission: here at once whenever anything ends, in the order of
+      submission; a job whose victim was stopped in vain retries when the next job is done.
+    - While a victim is being stopped, no other job is admitted.
+    - `victims_return`: ScheduleMesh forgets its victims. With this option, the caller of a victim submits it again, and
+      it continues from its last checkpoint.
 
-    In its favour: room on nodes is looked at with the quota, so that nothing pends in Ray for ever; gangs are
-    admitted whole, though it knows none; groups of work that is done are free again, though its `complete`
-    keeps them; work that must not be stopped is not; and its hand-off is as quick as ours.
+    The replay favours it: the room on nodes is checked together with the quota, so that nothing stays pending in Ray
+    forever; gangs are admitted as a whole, though it has none; groups of finished work are free again, though its
+    `complete` keeps them; non-preemptible work is not stopped; and its hand-off is as fast as ours.
     """
 
     def __init__(self, label_rules: LabelRules, *, victims_return: bool) -> None:
@@ -50,7 +50,7 @@ class SingleVictim(Policy):
         self.says = f"One victim that alone covers the request, by priority and remaining time; victims {fate}."
 
     def open(self, engine: Engine) -> None:
-        """Make the reserved groups."""
+        """Create the reserved groups."""
         super().open(engine)
         self._refused: list[int] = []
         self._in_vain: set[int] = set()
@@ -69,7 +69,7 @@ class SingleVictim(Policy):
         self._refused.append(job)
 
     def freed(self, job: int) -> None:
-        """Give a reserved group back, or destroy it with its victim."""
+        """Return a reserved group, or destroy it with its victim."""
         is_victim = self.engine.finished_s[job] is None
         group = self._held.pop(job, None)
         if group is not None and is_victim:
@@ -80,7 +80,7 @@ class SingleVictim(Policy):
             bisect.insort(self._refused, job)
 
     def decide(self) -> None:
-        """Admit what can be admitted, in the order of submission."""
+        """Admit all jobs that can be admitted, in the order of submission."""
         if self.engine.stopping:
             return
         if self._preemptor is not None:
@@ -134,7 +134,7 @@ class SingleVictim(Policy):
         return True
 
     def _scores(self, job: int) -> dict[int, float]:
-        """Return everybody whom the thresholds allow to stop for a job; higher scores go first."""
+        """Return the scores of all jobs that the thresholds allow to be stopped for a job; the highest goes first."""
         jobs, found = self.engine.trace.jobs, {}
         priority, labels = jobs[job].priority, jobs[job].labels
         lower = [(key, rules[labels[key]]) for key, rules in self._label_rules.items() if labels.get(key) in rules]
@@ -166,5 +166,5 @@ class SingleVictim(Policy):
 
 
 def _covers(one: Shape, other: Shape) -> bool:
-    """Tell whether the sum of one shape covers that of another in every resource."""
+    """Return whether the sum of one shape covers that of another in every resource."""
     return all(have >= wanted for have, wanted in zip(one.whole, other.whole, strict=True))

@@ -1,16 +1,16 @@
-"""Files of jobs: a user's own, and the GPU pods of a production cluster.
+"""Reads files of jobs: a user's own jobs, and the GPU pods of a production cluster.
 
-A user's own has one JSON object a line:
+A user's file has one JSON object per line:
 
     {"id": "a", "arrived_s": 0, "duration_s": 60, "gpus": 1, "cpus": 4, "priority": 9, "labels": {"role": "train"}}
 
-`id`, `arrived_s` and `duration_s` are needed, and one of `gpus`, `cpus`, `memory_gib`; `count` makes a gang of so many
-such members, `strategy` says where they may lie.
+`id`, `arrived_s` and `duration_s` are required, and at least one of `gpus`, `cpus` and `memory_gib`; `count` makes a
+gang of that many equal members, and `strategy` tells how they are placed on nodes.
 
 The pods are `openb_pod_list_default.csv` of Alibaba's cluster-trace-gpu-v2023, in its folder csv at
-https://github.com/alibaba/clusterdata. It has quality-of-service classes, GPU shares and times of creation and
-deletion, but was taken on 1 213 nodes that it fills to a hundredth: it is replayed on a few nodes, and every table
-says on how many.
+https://github.com/alibaba/clusterdata. The list has quality-of-service classes, GPU shares and times of creation and
+deletion. It was recorded on 1 213 nodes and fills only a hundredth of them, so it is replayed on a few nodes; every
+table tells how many.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class JobLine(BaseModel):
         return self
 
     def job(self) -> Job:
-        """Return the job that the line describes; the scheduler is told its duration unless `estimated_s` is given."""
+        """Return the job that the line describes; schedulers are told its duration unless `estimated_s` is given."""
         member = amounts(self.cpus, self.gpus, int(self.memory_gib * 1024) * MEBIBYTE)
         return Job(
             self.id,
@@ -88,7 +88,7 @@ def read_json_lines(path: Path) -> Trace:
     """Return the jobs of a file.
 
     Raises:
-        InvalidTraceError: the file cannot be read, or a line is no job; it names the line and the field.
+        InvalidTraceError: if the file cannot be read, or a line is not a job; the message names the line and field.
     """
     return trace_of(path.name, _JOBS.json_lines(path, JobLine, JobLine.job))
 
@@ -109,11 +109,11 @@ def read_openb(
 ) -> Trace:
     """Return the pods of the list as jobs.
 
-    Pods that live longer than `longest_s` are left out. The list tells neither how often jobs save their progress nor
-    what a new start costs.
+    Pods that ran longer than `longest_s` are left out. The list tells neither how often jobs save their progress nor
+    what a restart costs, so both are arguments.
 
     Raises:
-        InvalidTraceError: the file cannot be read, lacks a column, or a pod has impossible values.
+        InvalidTraceError: if the file cannot be read, lacks a column, or a pod has impossible values.
     """
     pods = _pods(path)
     start = int(pods["creation_time"].quantile(_START_SHARE, "lower") or 0)

@@ -79,7 +79,10 @@ def test_what_cannot_be_started_is_refused_before_anything_is(written: dict[str,
     ("launch", "sentence"),
     [
         (Launch("llama.cpp", "/no/such.gguf"), "the weights /no/such.gguf are not on this node"),
-        (Launch("command", command="no-such-program {port}"), "'no-such-program', which command is started by, is not"),
+        (
+            Launch("command", command="no-such-program {port}"),
+            "'no-such-program', the command that starts command, is not",
+        ),
     ],
 )
 async def test_what_is_not_on_the_node_is_named_and_not_tried_again(launch: Launch, sentence: str) -> None:

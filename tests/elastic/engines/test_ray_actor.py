@@ -96,7 +96,7 @@ async def test_an_actor_without_the_methods_is_refused_by_their_names() -> None:
 @pytest.mark.parametrize(
     ("load", "said"),
     [
-        ({"running": None}, "tells no running requests"),
+        ({"running": None}, "does not report running requests"),
         ({"running": -1}, r"running in load\(\) .* must be an integer >= 0 \(got -1\)"),
         ({"slots": "many"}, r"slots in load\(\) .* must be an integer >= 0 \(got 'many'\)"),
     ],

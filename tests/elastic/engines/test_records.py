@@ -57,7 +57,7 @@ def test_a_record_that_cannot_be_written_stops_what_it_is_about(tmp_path: Path) 
     folder.rename(tmp_path / "gone")
     folder.write_text("a file")
 
-    with pytest.raises(EngineError, match="cannot be noted in"):
+    with pytest.raises(EngineError, match="cannot be recorded in"):
         tags.set("weights", is_released=True)
 
     assert "kv_cache" in tags

@@ -72,7 +72,7 @@ async def test_one_that_does_not_take_our_keys_is_refused(opened: Open, keys: di
     async with serve_engine(EnginePlan(api_key="right-key", admin_key="admins-key")) as fake:
         engine = await opened(url=fake.url, kind="sglang", **keys)
 
-        with pytest.raises(NotAnEngineError, match="was answered 401: it does not take this key") as refused:
+        with pytest.raises(NotAnEngineError, match="was answered 401: it does not accept this key") as refused:
             await engine.check()
 
     assert "admin_key" in refused.value.next_step
@@ -182,7 +182,7 @@ async def test_an_engine_whose_port_was_closed_begins_anew_even_with_the_same_se
     async with serve_engine(EnginePlan()) as fake:
         engine = await opened(url=fake.url, kind="sglang")
         await engine.sleep()
-    with pytest.raises(EngineError, match="nobody listens"):
+    with pytest.raises(EngineError, match="no process listens"):
         await engine.load()
 
     async with serve_engine(EnginePlan(), port=urlsplit(fake.url).port or 0) as fresh:

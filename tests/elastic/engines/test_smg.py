@@ -123,7 +123,7 @@ async def test_a_gateway_that_does_not_take_the_worker_is_an_error_in_time(opene
     async with serve_engine() as fake, serve_router(looks=10**9) as router:
         engine = await opened(PATIENT.model_copy(update={"start_timeout": 1.0}), url=fake.url, router=router.url)
 
-        with pytest.raises(EngineError, match=r"did not take it as a worker within 1 s: .* is pending"):
+        with pytest.raises(EngineError, match=r"did not add it as a worker within 1 s: .* is pending"):
             await engine.wake()
 
 

@@ -51,7 +51,7 @@ async def test_what_speaks_no_api_is_no_engine(opened: Open) -> None:
 async def test_where_nobody_listens_there_may_be_an_engine_later(opened: Open) -> None:
     async with serve_engine() as fake:
         pass
-    with pytest.raises(EngineError, match="nobody listens there"):
+    with pytest.raises(EngineError, match="no process listens there"):
         await opened(url=fake.url)
 
 
@@ -80,7 +80,7 @@ def test_an_address_has_one_form(written: str, url: str) -> None:
         ({"url": "http://gpu-1", "kind": "ray"}, "kind 'ray' does not go with the url"),
         ({"url": "ray://a", "kind": "vllm"}, "kind 'vllm' does not go with the url"),
         ({"url": "ray://a", "router": "http://gpu-1:3"}, "an actor cannot be a worker of the gateway"),
-        ({"url": "ray://a", "slots": 3}, "the slots of an actor are what its load"),
+        ({"url": "ray://a", "slots": 3}, "must not be given for an actor, whose load"),
         ({"url": "http://gpu-1", "slots": 0}, r"an engine: slots must be greater than or equal to 1 \(got 0\)"),
         ({"url": "http://gpu-1", "kind": "tgi"}, "an engine: kind must be 'auto', 'sglang', 'vllm' or"),
         ({"url": "http://gpu-1", "api-key": "x"}, "an engine: there is no setting api-key; did you mean 'api_key'"),
@@ -121,5 +121,5 @@ async def test_an_actor_is_found_by_its_name(tmp_path: Path) -> None:
 
 
 async def test_an_actor_is_not_looked_for_without_ray(opened: Open) -> None:
-    with pytest.raises(InvalidElasticError, match="is a Ray actor, which is not looked for here"):
+    with pytest.raises(InvalidElasticError, match="is a Ray actor, and no Ray cluster is connected here"):
         await opened(url="ray://rollout")

@@ -46,7 +46,9 @@ async def test_an_engine_that_does_not_answer_is_named() -> None:
 async def test_everything_that_is_wrong_with_engines_is_told_at_once() -> None:
     async with serve_engine(PLAN) as first, serve_engine(PLAN) as second:
         pass
-    with pytest.raises(EngineError, match=f"{first.url}.*nobody listens there; .*{second.url}.*nobody listens there"):
+    with pytest.raises(
+        EngineError, match=f"{first.url}.*no process listens there; .*{second.url}.*no process listens there"
+    ):
         async with running_pool(file_of(first, second), environ={}):
             pass
 

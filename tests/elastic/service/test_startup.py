@@ -100,7 +100,7 @@ def test_workers_take_what_the_settings_say_or_what_the_engine_takes_if_that_is_
 
 def test_an_engine_that_does_not_tell_what_it_takes_needs_a_setting() -> None:
     said = _refused(FakeEngine("w0"), Wordless("w1"), requests_per_worker_capacity=None)
-    assert said.startswith("requests_per_worker_capacity must be given: w1 does not tell")
+    assert said.startswith("requests_per_worker_capacity must be given: w1 does not report")
 
 
 def test_the_models_of_all_engines_are_known() -> None:

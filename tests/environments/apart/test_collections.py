@@ -20,7 +20,7 @@ def test_collections_are_told_without_starting_a_process(registry, children_of):
     assert [(one.prefix, one.extra, one.problem) for one in (dead, odd)] == [
         (n, "odd-extra", None) for n in ("dead", "odd")
     ]
-    assert "collection 'misnamed' says that its prefix is 'odd'" in misnamed.problem
+    assert "collection 'misnamed' has the prefix 'odd'" in misnamed.problem
     assert children_of(registry) == before
 
 
@@ -43,7 +43,7 @@ def test_every_member_is_listed_with_its_spec_or_its_problem(registry):
     assert "without spec, open, baseline" in listed["odd:no-spec"].problem
     assert "boom" in listed["odd:unmade"].problem
     assert "odd-extra" in listed["odd:extra"].problem
-    assert "needs a judge and is to run apart" in listed["odd:judged"].problem
+    assert "has runs_apart and needs a judge" in listed["odd:judged"].problem
 
 
 @pytest.mark.parametrize(
@@ -51,9 +51,9 @@ def test_every_member_is_listed_with_its_spec_or_its_problem(registry):
     [
         ("odd:none", errors.UnknownEnvironmentError, "'odd:none' is not in its collection"),
         ("odd:extra", errors.MissingExtraError, r"headgate\[odd-extra\]"),
-        ("odd:judged", errors.EnvironmentFailedError, "needs a judge and is to run apart"),
+        ("odd:judged", errors.EnvironmentFailedError, "has runs_apart and needs a judge"),
         ("odd:unmade", errors.EnvironmentFailedError, "ValueError: boom"),
-        ("single:judged", errors.EnvironmentFailedError, "needs a judge and is to run apart"),
+        ("single:judged", errors.EnvironmentFailedError, "has runs_apart and needs a judge"),
     ],
 )
 def test_what_is_wrong_with_a_member_is_raised_as_it_would_be_here(registry, name, kind, says):

@@ -132,7 +132,7 @@ async def test_an_episode_whose_host_is_gone_is_lost_and_nobodys_failure(played,
         with pytest.raises(HostLostError, match="on n1 ended in"):
             await playing
         assert await running == "its place was taken away"
-        with pytest.raises(HostLostError, match="no host of environments is there now"):
+        with pytest.raises(HostLostError, match="there is no host of environments now"):
             await played(there, "odd:right").open(0, 0)
         silent = await there.added()
         now = asyncio.get_running_loop().time()
@@ -140,7 +140,7 @@ async def test_an_episode_whose_host_is_gone_is_lost_and_nobodys_failure(played,
         assert not silent.why_gone
         silent.check(now + SILENT_S + 1)
         assert (await there.running[silent][1]).startswith("its connection ")
-        assert there.lost[1] == ("host-1", "it was not heard of for 15 s")
+        assert there.lost[1] == ("host-1", "it was silent for 15 s")
 
 
 async def test_another_version_or_a_missing_package_names_node_and_package(played, chat):
@@ -149,7 +149,7 @@ async def test_another_version_or_a_missing_package_names_node_and_package(playe
         differs = played(there, "odd:right", (("headgate", "9.9"), ("no-such-package", "1.0")))
         result = await converse(differs, 0, 0, chat)
         assert "node n1 has headgate " in result.error
-        assert ", and the run 9.9; node n1 has no package no-such-package, of which the run has 1.0" in result.error
+        assert ", but the run has 9.9; node n1 has no package no-such-package, but the run has 1.0" in result.error
         assert (await converse(played(there, "single:apart"), 0, 0, chat)).score == 1.0  # of another package
 
 
@@ -219,7 +219,7 @@ async def test_what_a_host_says_that_cannot_be_read_ends_it_and_harms_no_run(sai
     ended, left = (asyncio.get_running_loop().create_future() for _ in range(2))
     host = RemoteHost("host", "n1", 4, ended.set_result)
     await host.connect(Whereabouts("127.0.0.1", server.sockets[0].getsockname()[1], token.hex()))
-    assert (await ended).why_gone.startswith("it said what cannot be read (")
+    assert (await ended).why_gone.startswith("it sent an unreadable frame (")
     await left
     server.close()
 

@@ -187,7 +187,7 @@ async def test_episodes_may_be_opened_at_once():
 
 
 def test_what_is_left_out_says_why():
-    with pytest.raises(errors.UnknownEnvironmentError, match="executes what the model wrote"):
+    with pytest.raises(errors.UnknownEnvironmentError, match="executes the model's code"):
         of("codeio")
 
 

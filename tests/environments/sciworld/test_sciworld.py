@@ -158,7 +158,7 @@ async def test_an_action_at_which_the_game_raises_does_nothing_but_a_machine_tha
     assert (await said(episode, "look around")).startswith("This room is called the hallway.")
     assert not game.can_be_lent
     os.kill(game.pid, signal.SIGKILL)
-    with pytest.raises(errors.EnvironmentFailedError, match="the Java process of the game ended before its time"):
+    with pytest.raises(errors.EnvironmentFailedError, match="the Java process of the game ended prematurely"):
         await episode.answer("Action: look around")
     await episode.close()
     after = await sciworld().open(BOIL, 0)

@@ -240,10 +240,12 @@ def test_the_audit_removes_what_nobody_knows_and_nothing_else(pool: PlacementPoo
 
 
 def test_arguments_that_the_class_does_not_take_are_refused_before_anything_stops_for_it(pool: PlacementPool) -> None:
-    says = r"Doubles\(number\) cannot be made from \(1, 'two'\): too many positional arguments"
+    says = r"Doubles\(number\) cannot be created from \(1, 'two'\): too many positional arguments"
     with pytest.raises(InvalidPlacementError, match=says):
         pool.submit(Doubles, 1, "two", resources=ONE)
-    with pytest.raises(InvalidPlacementError, match=r"cannot be made from \(\): missing a required argument: 'number'"):
+    with pytest.raises(
+        InvalidPlacementError, match=r"cannot be created from \(\): missing a required argument: 'number'"
+    ):
         pool.submit(Doubles, resources=ONE)
 
 

@@ -39,7 +39,7 @@ def test_a_head_that_said_nothing_when_the_link_was_made_is_not_taken_for_anothe
 ) -> None:
     link = object.__new__(LedgerLink)
     link.replaced, link._address, link._cluster = "", "127.0.0.1:1", ""
-    for found, says in (("", ""), ("one", ""), ("", ""), ("one", ""), ("another", "was started anew")):
+    for found, says in (("", ""), ("one", ""), ("", ""), ("one", ""), ("another", "was restarted")):
         monkeypatch.setattr("headgate.placement.cluster.link.cluster_id", lambda _, found=found: found)
         link._probe_at = 0.0
         link._probe()

@@ -124,7 +124,7 @@ async def test_what_cannot_be_compared_is_refused_with_a_sentence(places) -> Non
     await run_judged(Settings(**places), instances=2)
     with pytest.raises(errors.InvalidInputError, match=r"only solver@main has answers"):
         await compared(places, ArenaRequest(models=("solver",)))
-    with pytest.raises(errors.InvalidInputError, match="no answer of a model 'nobody'"):
+    with pytest.raises(errors.InvalidInputError, match="no answer by a model 'nobody'"):
         await compared(places, ArenaRequest(models=("solver", "nobody")))
     with pytest.raises(errors.InvalidRosterError, match="no model 'nobody'"):
         await compared(places, ArenaRequest(models=("solver", "nobody"), instances=1))

@@ -1,4 +1,4 @@
-"""The slot bank: how many slots of one shared limit this process holds, and which it leases, renews and returns."""
+"""The slot bank: how many slots of a shared limit this process holds, and which it leases, renews and returns."""
 
 from __future__ import annotations
 
@@ -32,23 +32,23 @@ from headgate.core.events import (
 )
 
 RENEWALS_PER_LEASE: Final = 3
-"""A lease is renewed at a third of its length: two renewals may fail before it ends."""
+"""A lease is renewed after a third of its length: two renewals may fail before it ends."""
 
 _BUSY_PAUSE_S: Final = 0.2
 _FIRST_RETRY_S: Final = 1.0
 
 _DRAIN_LOOK_S: Final = 1.0
-"""How often a block that leaves is looked at: the end of a request is no event that a bank is told of."""
+"""How often to check a leaving block: a bank is not told when a request ends."""
 
 
 class SlotBank:
-    """Decides for one process and one limit. Pure: told the time and what happened; owned by the slot broker.
+    """Decides for one process and one limit. Pure: receives the time and what happened; owned by the slot broker.
 
-    Whatever `decide` returns is being made from then on, until its answer is told. A block is given back in two steps:
-    first nothing is admitted on it, and once what is in flight fits on the others it is returned.
+    A call that `decide` returned counts as being made until its answer is passed in. A block is given back in two
+    steps: first nothing more is admitted on it; once the requests in flight fit on the other blocks, it is returned.
 
-    Invariants (`validate`): nothing is admitted on a block past its end, on one that leaves, or under a limit that is
-    missing; one lease is asked for at a time.
+    Invariants (`validate`): nothing is admitted on a block past its end, on a leaving block, or under a missing limit;
+    only one lease is requested at a time.
     """
 
     def __init__(self, limit: str, holder: str, rules: BankRules, rng: random.Random) -> None:
@@ -60,7 +60,7 @@ class SlotBank:
         self._events: list[Event] = []
         self._peers: tuple[Peer, ...] = ()
         self.seen: LimitSeen | None = None
-        """The limit when it was last looked at; None before that, and while it is missing."""
+        """The limit when it was last read; None before that, and while it is missing."""
         self._is_missing = False
         self._is_closing = False
         self._is_looking = False
@@ -77,7 +77,7 @@ class SlotBank:
         self._peak_from = 0.0
 
     def slots_held(self, now: float) -> int | None:
-        """Return how many requests may be in flight; None when the limit is turned off and bounds nothing."""
+        """Return how many requests may be in flight; None if the limit is turned off and bounds nothing."""
         if self._is_missing or (self._away_since is not None and self.rules.outage is Outage.STOP):
             return 0
         if self.seen is not None and not self.seen.enabled and not self._is_closing:
@@ -85,32 +85,32 @@ class SlotBank:
         return self._blocks.usable(now)
 
     def leases(self, now: float) -> dict[str, int]:
-        """Return slots by lease: those of leases that have not ended, those that leave included."""
+        """Return the slots of each lease that has not ended, including leaving ones."""
         return {b.lease_id: b.slots for b in self._blocks.by_lease.values() if now < b.until}
 
     @property
     def wanted(self) -> int:
-        """What this process could use, by its need of late: what it tells the others."""
+        """Slots that this process could use, by its recent need; it reports this to the others."""
         return min(max(*self._peaks, self._need), self._most())
 
     @property
     def is_done(self) -> bool:
-        """Whether it was closed and nothing is left to give back."""
+        """Whether it was closed and has nothing left to give back."""
         return self._is_closing and not self._blocks and not self._asked
 
     def take_events(self) -> list[Event]:
-        """Return what has happened since the last call."""
+        """Return the events since the last call."""
         taken, self._events = self._events, []
         return taken
 
     def demand(self, in_flight: int, waiting: int, now: float) -> None:
-        """Take the requests in flight under this limit, and those that wait for a slot."""
+        """Note how many requests are in flight under this limit, and how many wait for a slot."""
         self._in_flight, self._waiting = in_flight, waiting
         self._roll(now)
         self._peaks = (self._peaks[0], max(self._peaks[1], self._need))
 
     def looked(self, seen: LimitSeen, peers: Iterable[Peer], now: float) -> None:
-        """Take the limit and the other processes as they are now."""
+        """Note the limit and the other processes as they are now."""
         self._is_looking = False
         self._reached(now)
         self._peers = tuple(peer for peer in peers if peer.holder != self.holder)
@@ -123,7 +123,7 @@ class SlotBank:
             self._denied(None, now)
 
     def missing(self, now: float) -> None:
-        """Take that there is no such limit: nothing is admitted until there is one, which is looked for."""
+        """Note that the limit does not exist: admit nothing until it does, and keep checking."""
         self._is_looking, self._asked = False, 0
         self._reached(now)
         self._look_at = now + self.rules.retry_s * self._rng.uniform(0.85, 1.0)
@@ -134,7 +134,7 @@ class SlotBank:
         self._is_missing, self.seen, self._peers = True, None, ()
 
     def leased(self, lease_id: str, slots: int, sent_at: float, now: float) -> None:
-        """Take a block that was granted to a call made at `sent_at`."""
+        """Add a block that was granted to a call made at `sent_at`."""
         self._asked = self._denials = 0
         self._ask_at = now
         self._reached(now)
@@ -144,13 +144,13 @@ class SlotBank:
         self._events.append(SlotsLeased(self.limit, slots, self._blocks.leased(now)))
 
     def denied(self, retry_after_s: float | None, now: float) -> None:
-        """Take that the limit had no slots left. It is looked at again before the next try."""
+        """Note that the limit had no slots left; read it again before the next request."""
         self._asked = 0
         self._reached(now)
         self._denied(retry_after_s, now)
 
     def renewed(self, lease_id: str, sent_at: float, now: float) -> None:
-        """Take that a lease was renewed by a call made at `sent_at`."""
+        """Note that a lease was renewed by a call made at `sent_at`."""
         self._reached(now)
         if block := self._blocks.by_lease.get(lease_id):
             block.is_renewing = False
@@ -158,20 +158,20 @@ class SlotBank:
             block.renew_at = self._renewal(sent_at)
 
     def lost(self, lease_id: str, now: float) -> None:
-        """Take that the server does not know a lease any more: nothing is admitted on it from here on."""
+        """Note that the server no longer knows a lease: admit nothing more on it."""
         self._reached(now)
         self._drop(lease_id, "revoked", now)
         self._look_at = now
 
     def returned(self, lease_id: str, now: float) -> None:
-        """Take that a block was given back."""
+        """Note that a block was given back."""
         self._reached(now)
         if block := self._blocks.by_lease.pop(lease_id, None):
             self._count(-block.slots)
             self._events.append(SlotsReturned(self.limit, block.slots, self._blocks.leased(now)))
 
     def failed(self, call: BankCall, now: float, *, reason: str, is_busy: bool = False) -> None:
-        """Take that a call came to nothing: the API is away, or, when `is_busy`, only asks to come again."""
+        """Note that a call failed: the API is away or, if `is_busy`, only asks to retry later."""
         self._unmark(call)
         if is_busy:
             self._retry_at = now + _BUSY_PAUSE_S * self._rng.uniform(0.5, 1.5)
@@ -189,7 +189,7 @@ class SlotBank:
             self._events.append(SlotServiceAway(self.limit, self.rules.outage.value, held, reason))
 
     def close(self) -> None:
-        """Want nothing any more: everything is given back. Closing twice changes nothing."""
+        """Stop wanting slots: everything is given back. Closing twice changes nothing."""
         self._is_closing = True
         self._in_flight = self._waiting = 0
         self._peaks = (0, 0)
@@ -215,7 +215,7 @@ class SlotBank:
         return calls
 
     def next_at(self, now: float) -> float | None:
-        """Return when `decide` can change something by itself; None when only an answer or a demand can."""
+        """Return when `decide` will do something on its own; None if only an answer or new demand can change that."""
         blocks = self._blocks.by_lease.values()
         ends = [block.until for block in blocks]
         calls = [block.renew_at for block in blocks if not block.is_in_call]
@@ -240,7 +240,7 @@ class SlotBank:
         return most if self.rules.most is None else min(most, self.rules.most)
 
     def _share(self) -> int:
-        """Return what this process may hold now: its fair share while another is short, else all that it may."""
+        """Return the slots that this process may hold now: its fair share while another is short, else its maximum."""
         if self._is_closing or self._is_missing or self.seen is None or not self.seen.enabled:
             return 0
         if not self._is_contended():
@@ -253,7 +253,7 @@ class SlotBank:
         return any(peer.is_short for peer in self._peers) or (seen is not None and seen.active_slots > seen.limit)
 
     def _fitting(self) -> int:
-        """Return the size of blocks that shares can be cut from: smaller when many contend for little."""
+        """Return the block size that fits the shares: smaller when many processes contend for few slots."""
         if self.seen is None or not self._is_contended():
             return self.rules.block
         contenders = 1 + sum(1 for peer in self._peers if peer.wanted)
@@ -269,7 +269,7 @@ class SlotBank:
         return now >= self._look_at or is_stuck
 
     def _missing_slots(self, now: float) -> int:
-        """Return the slots that it may have beyond those that it holds, while it needs more than it holds."""
+        """Return how many more slots it may hold, if it needs more than it holds; else 0."""
         held = self._blocks.usable(now)
         return 0 if held >= self._need else max(0, self._share() - held)
 
@@ -290,7 +290,7 @@ class SlotBank:
         self._look_at = min(self._look_at, self._ask_at)
 
     def _count(self, slots: int) -> None:
-        """Keep the reading of the limit in step with what this process took or gave since."""
+        """Adjust the last reading of the limit by slots that this process has taken or returned since."""
         if self.seen is not None:
             active = max(0, self.seen.active_slots + slots)
             self.seen = LimitSeen(self.seen.limit, active, self.seen.enabled)
@@ -299,14 +299,14 @@ class SlotBank:
         return sent_at + self.rules.lease_s / RENEWALS_PER_LEASE * self._rng.uniform(0.85, 1.0)
 
     def _roll(self, now: float) -> None:
-        """Forget a need that lies back further than the time after which a block counts as idle."""
+        """Forget peaks of need that are older than the time after which a block counts as idle."""
         if now - self._peak_from >= self.rules.idle_s:
             is_recent = now - self._peak_from < 2 * self.rules.idle_s
             self._peaks = (self._peaks[1] if is_recent else 0, self._need)
             self._peak_from = now
 
     def _probe(self) -> list[BankCall]:
-        """Return the one call that tells whether the API is back."""
+        """Return the single call that shows whether the API is back."""
         if self._is_looking or self._asked or self._blocks.is_in_call:
             return []
         if renewal := self._blocks.probe():
@@ -353,14 +353,14 @@ def _number(seen: LimitSeen | None) -> int | None:
 
 
 def fair_shares(total: int, wants: Mapping[str, int]) -> dict[str, int]:
-    """Return max-min fair whole shares: nobody gets more than he wants, and what one leaves goes to the others.
+    """Return max-min fair integer shares: no contender gets more than it wants, and the rest goes to the others.
 
-    Shares of contenders who get less than they want differ by one at most, always for the same ones, so that processes
-    which compute this for themselves agree. They add up to `total`, or to all that is wanted when that is less.
+    Shares of contenders that get less than they want differ by at most one, always for the same ones, so that processes
+    that compute this independently agree. Shares add up to `total`, or to everything wanted if that is less.
     """
     shares: dict[str, int] = {}
     left = max(0, total)
-    # The modest first: each gets an equal part of what is left, or all that he wants.
+    # Smallest wants first: each gets an equal part of what is left, or all that it wants.
     order = sorted(wants, key=lambda name: (wants[name], name))
     for position, name in enumerate(order):
         shares[name] = min(max(0, wants[name]), left // (len(order) - position))
@@ -375,9 +375,9 @@ def split_slots(held: int, uses: Mapping[str, tuple[int, int]]) -> dict[str, int
         held: slots of this process.
         uses: requests in flight and waiting, by provider.
 
-    Each gets its fair share of what they want together, and what is left over is dealt out evenly, so that a provider
-    without requests can start one without asking. A slot that is in use is given to another provider only once it is
-    free: what is in flight and what may be started never add up to more than `held`.
+    Each gets its fair share of what they want together, and spare slots are divided evenly, so that a provider without
+    requests can start one without asking. A slot in use moves to another provider only once it is free: requests in
+    flight and those that may start never add up to more than `held`.
     """
     targets = fair_shares(held, {name: used + waiting for name, (used, waiting) in uses.items()})
     left = held - sum(targets.values())

@@ -1,4 +1,4 @@
-"""The vocabulary of the slot bank: its rules, the blocks it holds, what it is told, and what it decides."""
+"""The vocabulary of the slot bank: its rules, the blocks that it holds, its inputs, and its decisions."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Final
 
 _LAST_RETURN_S: Final = 5.0
-"""A lease that ends sooner is left to end: the server frees it too, and both together would count it back twice."""
+"""A lease that ends sooner is left to expire: the server frees it too, and together they would free it twice."""
 
 
 class Outage(StrEnum):
@@ -24,11 +24,11 @@ class BankRules:
     """How a process leases slots from one limit.
 
     Attributes:
-        block: slots of one lease at most. Small blocks bound what a crash keeps from others, large ones the calls.
-        lease_s: length of a lease, >= 60 by the rules of Prefect; renewed at a third of it.
+        block: most slots of one lease. Small blocks bound what a crash withholds from others, large ones the calls.
+        lease_s: length of a lease, >= 60 by Prefect's rules; renewed after a third of it.
         idle_s: a block that was not needed for this long is given back.
-        retry_s: longest pause before a limit without free slots is looked at again.
-        most: slots of this process at most; None for as many as the limit has.
+        retry_s: longest pause before a limit without free slots is read again.
+        most: most slots of this process; None for as many as the limit has.
         outage: what happens to held slots while the API is away.
     """
 
@@ -40,7 +40,7 @@ class BankRules:
     outage: Outage = Outage.HOLD
 
     def __post_init__(self) -> None:
-        """Refuse what cannot work."""
+        """Refuse values that cannot work."""
         for name, least in (("block", 1), ("lease_s", 60), ("retry_s", 1), ("idle_s", 0), ("most", 1)):
             value = getattr(self, name)
             if value is not None and not value >= least:
@@ -53,7 +53,7 @@ class LimitSeen:
 
     Attributes:
         limit: slots of all processes together.
-        active_slots: those that it counts as taken.
+        active_slots: slots that it counts as taken.
         enabled: whether it is enforced; a user can turn it off.
     """
 
@@ -64,7 +64,7 @@ class LimitSeen:
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """Another process at the same limit, by its own words.
+    """Another process at the same limit, as it reports itself.
 
     Attributes:
         held: slots that it holds.
@@ -83,12 +83,12 @@ class Peer:
 
 @dataclass(frozen=True, slots=True)
 class LookAtLimit:
-    """Read the limit and the other processes; answered by `looked`."""
+    """Read the limit and the other processes; answered by `looked` or `missing`."""
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseBlock:
-    """Lease this many slots; answered by `leased`, `denied` or `looked(None, …)`."""
+    """Lease this many slots; answered by `leased`, `denied` or `missing`."""
 
     slots: int
 
@@ -108,12 +108,12 @@ class ReturnBlock:
 
 
 BankCall = LookAtLimit | LeaseBlock | RenewBlock | ReturnBlock
-"""A call that the adapter makes; each is answered, by `failed` when nothing else can be said."""
+"""A call that the adapter makes; each is answered, with `failed` if nothing else applies."""
 
 
 @dataclass(slots=True)
 class HeldBlock:
-    """Slots under one lease. `until` counts from before the call, so it lies before the server's own end."""
+    """Slots under one lease. `until` counts from before the call, so it is before the server's own expiry."""
 
     lease_id: str
     slots: int
@@ -125,12 +125,12 @@ class HeldBlock:
 
     @property
     def is_in_call(self) -> bool:
-        """Whether a call about it is being made."""
+        """Whether a call about it is in progress."""
         return self.is_renewing or self.is_returning
 
 
 class HeldBlocks:
-    """The blocks of one bank. A block that leaves is not used; it is given back once nothing in flight needs it."""
+    """The blocks of one bank. A leaving block admits nothing; it is given back once nothing in flight needs it."""
 
     def __init__(self) -> None:
         self.by_lease: dict[str, HeldBlock] = {}
@@ -139,11 +139,11 @@ class HeldBlocks:
         return bool(self.by_lease)
 
     def usable(self, now: float) -> int:
-        """Return the slots to admit on."""
+        """Return the slots on which requests may be admitted."""
         return sum(b.slots for b in self.by_lease.values() if now < b.until and not b.is_leaving)
 
     def leased(self, now: float) -> int:
-        """Return the slots under leases that have not ended, those that leave included."""
+        """Return the slots under leases that have not ended, including leaving ones."""
         return sum(b.slots for b in self.by_lease.values() if now < b.until)
 
     def expired(self, now: float) -> list[str]:
@@ -151,10 +151,10 @@ class HeldBlocks:
         return [b.lease_id for b in self.by_lease.values() if now >= b.until]
 
     def choose_leaving(self, target: int, coarser_than: int | None, now: float) -> None:
-        """Mark what is more than `target`; the largest blocks that are too many go.
+        """Mark the blocks beyond `target` slots as leaving, the largest ones first.
 
-        What is left over then is less than a block. Where shares are cut finer than that, the largest block above
-        `coarser_than` goes too, and smaller ones are leased in its place.
+        What is still held beyond it is less than a block. If shares are finer than that, the largest block goes too,
+        provided that it is larger than `coarser_than`, and smaller ones are leased in its place.
         """
         staying = [b for b in self.by_lease.values() if now < b.until and not b.is_returning]
         held = sum(b.slots for b in staying)
@@ -166,14 +166,14 @@ class HeldBlocks:
             largest.is_leaving = largest.slots > coarser_than
 
     def renewals(self, now: float) -> list[RenewBlock]:
-        """Return the renewals that are due, and count them as being made."""
+        """Return the renewals that are due, and mark them as in progress."""
         due = [b for b in self.by_lease.values() if b.renew_at <= now and not b.is_in_call]
         for block in due:
             block.is_renewing = True
         return [RenewBlock(b.lease_id) for b in due]
 
     def returns(self, in_flight: int, now: float) -> list[ReturnBlock]:
-        """Return the leaving blocks whose slots nothing in flight needs, and count them as being returned."""
+        """Return the leaving blocks whose slots nothing in flight needs, and mark them as being returned."""
         room = sum(b.slots for b in self.by_lease.values() if now < b.until and not b.is_returning) - in_flight
         calls = []
         for block in self.by_lease.values():
@@ -185,7 +185,7 @@ class HeldBlocks:
         return calls
 
     def probe(self) -> RenewBlock | None:
-        """Return the renewal of the block that lasts longest, and count it as being made."""
+        """Return the renewal of the block that lasts longest, and mark it as in progress."""
         block = max(self.by_lease.values(), key=lambda b: b.until, default=None)
         if block is None:
             return None
@@ -194,10 +194,10 @@ class HeldBlocks:
 
     @property
     def is_in_call(self) -> bool:
-        """Whether a call about one of them is being made."""
+        """Whether a call about one of them is in progress."""
         return any(b.is_in_call for b in self.by_lease.values())
 
     def unmark(self, lease_id: str) -> None:
-        """Take that a call about a lease came to nothing."""
+        """Note that a call about a lease failed."""
         if block := self.by_lease.get(lease_id):
             block.is_renewing = block.is_returning = False

@@ -1,4 +1,4 @@
-"""The limit laws: how many requests may be in flight at once, as outcomes teach it."""
+"""The limit laws: how many requests may be in flight at once, learnt from outcomes."""
 
 import lazy_loader
 

@@ -1,4 +1,4 @@
-"""The default law: it remembers where and how sharply the provider refuses, and notices when requests only queue."""
+"""The default law: remembers where and how sharply the provider refuses, and notices when requests only queue."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from headgate.admission.laws.settings import AdaptiveSettings
 _DEFAULT = AdaptiveSettings()
 
 _LEAST_REST = 0.05
-"""Slots below which a rest is over."""
+"""A rest ends once it is below this many slots."""
 
 
 class Ceiling:
-    """The number of attempts under way at which a provider refuses, and how many it accepts there in between.
+    """The number of attempts under way at which a provider refuses, and how many it accepts there between refusals.
 
     A provider that counts concurrent requests refuses every attempt above its cap: its ceiling is *sharp*, and a single
-    accepted attempt above it says that it has risen. A provider that counts requests per minute refuses now and then at
-    any number: its ceiling is *soft*, and only a run that is much longer than the usual ones says so.
+    accepted attempt above it shows that it has risen. A provider that counts requests per minute refuses now and then
+    at any number: its ceiling is *soft*, and only a run much longer than usual shows that it has risen.
 
     Owned by an `AdaptiveLaw`. Invariants (`validate`): run >= 0, usual_run >= 1.
     """
@@ -30,16 +30,16 @@ class Ceiling:
     def __init__(self, settings: AdaptiveSettings) -> None:
         self._settings = settings
         self.level: int | None = None
-        """Attempts under way at the last refusal, the refused one included; None before the first."""
+        """Attempts under way at the last refusal, including the refused one; None before the first."""
         self.proven: int | None = None
-        """The same, without refusals that came in a heap: what is worth growing back to."""
+        """The same, ignoring refusals that came in bursts: the level worth growing back to."""
         self.run = 0
-        """Attempts accepted at that level or above it since then."""
+        """Attempts accepted at that level or above since the last refusal."""
         self.usual_run = 1.0
 
     @property
     def is_sharp(self) -> bool:
-        """Whether practically nothing is accepted at the ceiling."""
+        """Whether hardly anything is accepted at the ceiling."""
         return self.usual_run < self._settings.soft_run
 
     def accepted(self, sent: int) -> bool:
@@ -50,7 +50,7 @@ class Ceiling:
         return self.run > self._settings.surprise * self.usual_run + self._settings.surprise_slack
 
     def refused(self, sent: int, *, is_single: bool) -> None:
-        """Note a refused attempt, the `sent`-th under way; `is_single` if hardly any other was refused lately."""
+        """Note a refused attempt, the `sent`-th under way; `is_single` if hardly any other was refused recently."""
         if self.level is not None:
             self.usual_run = max(1.0, self.run, self.usual_run * self._settings.run_memory)
         self.run = 0
@@ -66,23 +66,23 @@ class Ceiling:
 
 
 class AdaptiveLaw:
-    """Grows until the provider refuses, stays just below, and probes as rarely as the ceiling is sharp.
+    """Grows until the provider refuses, stays just below, and probes the more rarely the sharper the ceiling is.
 
     The limit doubles per service time until the first refusal. A refusal takes one slot, or as many as the number of
-    attempts under way says; heaps of them take shares of the limit. Then one slot is probed after many successes:
-    rarely at a sharp ceiling, where every probe is refused, more often at a soft one. When more is accepted than the
-    ceiling allows, the limit grows geometrically again. Where nothing is refused, a `QueueGuard` finds the limit above
-    which requests only queue.
+    attempts under way suggests; bursts of refusals take shares of the limit. After that, many successes pass before
+    each probe of one more slot: more at a sharp ceiling, where every probe is refused, fewer at a soft one. When more
+    is accepted than the ceiling allows, the limit grows geometrically again. If nothing is refused, a `QueueGuard`
+    finds the limit above which requests only queue.
 
     Only the start-up ramp moves the limit by time alone. Retry-After paces single requests and blocks nothing, except
-    at limit 1, where there is no other way to ask less.
+    at limit 1, where there is no other way to send less.
 
     Invariants (`validate`): 1 <= limit <= max_limit; attempts under way are never negative.
     """
 
     def __init__(self, max_limit: int, settings: AdaptiveSettings = _DEFAULT) -> None:
         self.limit = 1
-        """Requests that may be in flight now: the whole part of `_size`, less the rest after a refusal."""
+        """Requests that may be in flight now: `_size` less the rest after a refusal, rounded down."""
         self.max_limit = max(1, max_limit)
         self.blocked_until = -math.inf
         self._settings = settings
@@ -92,17 +92,17 @@ class AdaptiveLaw:
         self._ramp = StartupRamp(start, settings.startup_ramp_s)
         self._size = 1.0
         self._rest = 0.0
-        """Slots that stay empty for about a service time, for the bucket of a soft ceiling to fill up again."""
+        """Slots kept empty for about a service time, so that a soft ceiling's bucket can refill."""
         self._growth = settings.first_growth
-        """What a success adds; 0 at a known ceiling, where probes do."""
+        """How much a success adds; 0 at a known ceiling, where probes raise the limit."""
         self._is_regrowing = False
         self._sent = 0
         self._keep = 1 - 1 / settings.recent
         self._refused_share = 0.0
         self._worst_share = 0.0
-        """The highest refused share since an attempt was accepted last."""
+        """The highest refused share since the last accepted attempt."""
         self._successes = 0
-        """Successes with the limit in use since the limit was moved last."""
+        """Successes with the limit in use since the limit last moved."""
         self._moved_at = -math.inf
         self._cut_at = -math.inf
         if self._ramp.is_over:
@@ -110,24 +110,24 @@ class AdaptiveLaw:
 
     @property
     def ceiling(self) -> int | None:
-        """Attempts under way when the provider last said no; None when it never did."""
+        """Attempts under way when the provider last refused; None if it never did."""
         return self._ceiling.level
 
     def set_max(self, max_limit: int, now: float) -> LimitChange | None:
-        """Take a changed static cap; it lowers the limit at once, and lets it grow when it is used."""
+        """Apply a changed static cap: lower the limit at once if needed; a higher cap lets it grow with use."""
         self.max_limit = max(1, max_limit)
         self._ramp.target = min(self._ramp.target, self.max_limit)
         return self._move(self._size, now, "decreased") if self.limit > self.max_limit else None
 
     def learnt(self, ceiling: int, now: float) -> LimitChange | None:
-        """Begin just below a ceiling that others have found."""
+        """Start just below a ceiling that other processes have found."""
         self._ramp.stop()
         self._ceiling.refused(max(1, min(ceiling, self.max_limit)), is_single=True)
         self._growth, self._is_regrowing = 0.0, False
         return self._move(float(ceiling - 1), now, "learnt")
 
     def tick(self, now: float) -> LimitChange | None:
-        """Let the start-up ramp rise."""
+        """Raise the limit along the start-up ramp."""
         return None if self._ramp.is_over else self._move(float(self._ramp.rise(now)), now, "ramped")
 
     def next_change_at(self, now: float) -> float | None:
@@ -135,20 +135,20 @@ class AdaptiveLaw:
         return self._ramp.next_step_at(now)
 
     def admitted(self, in_flight: int, now: float) -> Admitted:
-        """Note an admission under the present limit."""
+        """Note an admission under the current limit."""
         self._sent += 1
         self._refused_share *= self._keep
         cohort = self._guard.admitted(is_used=in_flight >= self._settings.used_share * self.limit)
         return Admitted(now, self.limit, in_flight, self._sent, cohort)
 
     def observe(self, admitted: Admitted, outcome: RequestOutcome, in_flight: int, now: float) -> list[LimitChange]:
-        """Take the outcome of an attempt; failures and timeouts of the provider, and our own, do not move the limit."""
+        """Learn from an attempt's outcome; failures and timeouts, the provider's or our own, do not move the limit."""
         self._sent -= 1
         change, latency_s, tokens = None, None, 0
         changes: list[LimitChange] = []
         if outcome.kind is OutcomeKind.SUCCESS:
             if self._rest:
-                changes = self._rested()
+                changes = self._shrink_rest()
             change = self._succeeded(admitted, in_flight, now)
             latency_s = outcome.first_token_s
             if latency_s is None:
@@ -160,7 +160,7 @@ class AdaptiveLaw:
         if change is not None:
             changes += told_increase(change, self.ceiling, self.max_limit)
         if proposal is not None:
-            changes += self._guarded(proposal, now)
+            changes += self._apply_proposal(proposal, now)
         return changes
 
     # Successes.
@@ -180,7 +180,7 @@ class AdaptiveLaw:
         return self._move(int(self._size) + 1.0, now, "increased")
 
     def _note_accepted(self, sent: int) -> None:
-        """Begin to grow again when the ceiling has risen, or when the limit lies far below it."""
+        """Start growing again if the ceiling has risen, or if the limit is far below it."""
         has_risen = self._ceiling.accepted(sent)
         if self._growth:
             return
@@ -193,7 +193,7 @@ class AdaptiveLaw:
     def _grow(self, in_flight: int, now: float) -> LimitChange | None:
         size = self._size
         if self._is_regrowing:
-            # Slots kept through a back-off are in use without being under way: below them nothing could grow.
+            # Slots kept through a back-off are in use but not under way: a limit below them could not grow.
             size = max(size, min(float(in_flight), float(self._ceiling.proven or 1)))
         return self._move(size + self._growth, now, "increased")
 
@@ -215,7 +215,7 @@ class AdaptiveLaw:
         if self.limit == 1:
             asked = retry_after_s if retry_after_s is not None and retry_after_s > 0 else settings.cooldown_s
             self.blocked_until = max(self.blocked_until, now + min(asked, settings.longest_cooldown_s))
-        # What was admitted before the last cut, or while more than the limit was still under way, is the same episode.
+        # An attempt admitted before the last cut, or while more than the limit was under way, is of the same episode.
         if admitted.at < self._cut_at or admitted.sent > self.limit + 1:
             return None
         self._cut_at = now
@@ -235,13 +235,13 @@ class AdaptiveLaw:
         cut = settings.cut_again if share > settings.again_share else settings.cut
         if self._ceiling.is_sharp:
             cut = settings.cut_sharp
-        # The refused attempt was one too many at most; how many too many, the number under way says at best.
+        # The refused attempt shows that `sent` was too many; one fewer is the best estimate of what is accepted.
         return max(self._size * (1 - cut), sent - 1.0)
 
     # The limit.
 
-    def _rested(self) -> list[LimitChange]:
-        """Give back a part of the rest; by the exponential function it is gone after about a service time."""
+    def _shrink_rest(self) -> list[LimitChange]:
+        """Release part of the rest; it decays exponentially, over about one service time."""
         before = self.limit
         self._rest *= max(0.0, 1 - 2 / self._size)
         if self._rest < _LEAST_REST:
@@ -249,7 +249,7 @@ class AdaptiveLaw:
         self._resize(self._size)
         return [] if self.limit == before else [LimitChange(before, self.limit, "increased")]
 
-    def _guarded(self, proposal: Proposal, now: float) -> list[LimitChange]:
+    def _apply_proposal(self, proposal: Proposal, now: float) -> list[LimitChange]:
         self._growth, self._is_regrowing, self._rest = 0.0, False, 0.0
         change = self._move(float(proposal.limit), now, proposal.reason)
         return [] if change is None else [change]

@@ -12,13 +12,13 @@ _DEFAULT = AimdSettings()
 
 
 class AimdLaw:
-    """Additive increase and multiplicative decrease, as DataDesigner decides (pull request 661, controller.py).
+    """Additive increase and multiplicative decrease, as in DataDesigner (pull request 661, controller.py).
 
-    One difference, which repairs a defect: the pause after a refusal only ever gets longer and is clamped. There, a 429
-    without Retry-After right after one that asked for a minute ends that minute after 2 s, and an absurd Retry-After
-    ends the domain for good.
+    One difference fixes a defect: the pause after a refusal only ever gets longer, and is clamped. In DataDesigner, a
+    429 without Retry-After right after one that asked for a minute ends that minute after 2 s, and an absurd
+    Retry-After blocks the domain for good.
 
-    Invariants (`validate`): 1 <= limit <= max_limit; fewer successes are counted than raise the limit.
+    Invariants (`validate`): 1 <= limit <= max_limit; the counted successes are fewer than those that raise the limit.
     """
 
     def __init__(self, max_limit: int, settings: AimdSettings = _DEFAULT) -> None:
@@ -32,19 +32,19 @@ class AimdLaw:
         self.limit = start if self._ramp.is_over else 1
 
     def set_max(self, max_limit: int, now: float) -> LimitChange | None:  # noqa: ARG002 - the protocol's
-        """Take a changed static cap; it lowers the limit at once and raises it never."""
+        """Apply a changed static cap: it lowers the limit at once if needed, and never raises it."""
         self.max_limit = self._clamped(max_limit)
         self._ramp.target = min(self._ramp.target, self.max_limit)
         return self._move(self.max_limit, "decreased") if self.limit > self.max_limit else None
 
     def learnt(self, ceiling: int, now: float) -> LimitChange | None:  # noqa: ARG002 - the protocol's
-        """Go to a ceiling that others have found."""
+        """Set the limit to a ceiling that other processes have found."""
         self._ramp.stop()
         self.ceiling = self._clamped(min(ceiling, self.max_limit))
         return self._move(self.ceiling, "learnt")
 
     def tick(self, now: float) -> LimitChange | None:
-        """Let the start-up ramp rise."""
+        """Raise the limit along the start-up ramp."""
         if self._ramp.is_over:
             return None
         return self._move(self._ramp.rise(now), "ramped")
@@ -54,17 +54,17 @@ class AimdLaw:
         return self._ramp.next_step_at(now)
 
     def admitted(self, in_flight: int, now: float) -> Admitted:
-        """Note an admission under the present limit."""
+        """Note an admission under the current limit."""
         return Admitted(now, self.limit, in_flight)
 
     def observe(
         self,
         admitted: Admitted,
         outcome: RequestOutcome,
-        in_flight: int,  # noqa: ARG002 - the protocol's; this law does not ask whether its limit is used
+        in_flight: int,  # noqa: ARG002 - the protocol's; this law does not check whether its limit is used
         now: float,
     ) -> list[LimitChange]:
-        """Take the outcome of an attempt; only successes and refusals move the limit."""
+        """Learn from the outcome of an attempt; only successes and refusals move the limit."""
         if outcome.kind is OutcomeKind.SUCCESS:
             return self._succeeded(now)
         if outcome.kind is OutcomeKind.RATE_LIMITED:
@@ -88,7 +88,7 @@ class AimdLaw:
         self.blocked_until = max(self.blocked_until, now + min(asked, self._settings.longest_cooldown_s))
         if self.ceiling is None:
             self.ceiling = max(1, admitted.limit)
-        # A burst that was let through under the higher limit is one episode: only its first refusal cuts.
+        # A burst admitted under the higher limit is one episode: only its first refusal cuts.
         if admitted.limit > self.limit:
             return []
         change = self._move(max(1, math.floor(self.limit * self._settings.decrease_factor)), "decreased")

@@ -1,4 +1,4 @@
-"""Which law a campaign's settings name."""
+"""Creates the limit law that a campaign's settings name."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from headgate.config import AdmissionSettings
 
 
 def law_factory(settings: AdmissionSettings) -> Callable[[int], LimitLaw]:
-    """Return what makes the limit law of a request key from its cap.
+    """Return a function that makes a request key's limit law from its cap.
 
     Raises:
         InvalidSettingError: if a setting breaks a rule of the law.

@@ -1,4 +1,4 @@
-"""What a limit law is: how many requests may be in flight, as the outcomes teach it."""
+"""The interface of a limit law, which learns from outcomes how many requests may be in flight."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from headgate.admission.classify import RequestOutcome
 
 @dataclass(slots=True)
 class StartupRamp:
-    """A rising limit, `1 + floor((target - 1) * elapsed / seconds)`. Pure; begins with the first time it is told.
+    """A rising limit, `1 + floor((target - 1) * elapsed / seconds)`. Pure; starts at the first time passed to it.
 
     Attributes:
         target: limit at its end.
-        seconds: how long it takes; 0 or less means that there is none.
+        seconds: how long it takes; 0 or less means no ramp.
     """
 
     target: int
@@ -27,17 +27,17 @@ class StartupRamp:
         self.is_over = self.seconds <= 0 or self.target <= 1
 
     def stop(self) -> None:
-        """End it where it is."""
+        """End the ramp at its current limit."""
         self.is_over = True
 
     def rise(self, now: float) -> int:
-        """Return the limit at `now`; ends the ramp when it has reached its target."""
+        """Return the limit at `now`; end the ramp if it has reached its target."""
         limit = self._limit_at(now)
         self.is_over = limit >= self.target
         return limit
 
     def next_step_at(self, now: float) -> float | None:
-        """Return when the limit is one higher than at `now`; None when the ramp is over."""
+        """Return when the limit is one higher than at `now`; None if the ramp is over."""
         if self.is_over:
             return None
         limit = self._limit_at(now)
@@ -46,7 +46,7 @@ class StartupRamp:
 
     def _limit_at(self, now: float) -> int:
         share = min(1.0, max(0.0, (now - self._began(now)) / self.seconds))
-        # The time of a step, computed from that step, may come out a rounding error too early.
+        # A step's computed time may be too early by a rounding error.
         return min(self.target, 1 + math.floor((self.target - 1) * share + 1e-9))
 
     def _began(self, now: float) -> float:
@@ -56,13 +56,13 @@ class StartupRamp:
 
 
 class Admitted(NamedTuple):
-    """What a law remembers of an attempt that it let through. A tuple: one is made per attempt.
+    """What a law remembers of an attempt that it admitted. A tuple, because one is made per attempt.
 
     Attributes:
         at: monotonic seconds.
-        limit: the limit under which it was admitted: what a rejection is judged by.
-        in_flight: slots in use at that moment, its own included; also those whose attempt waits out a back-off.
-        sent: attempts on their way to the provider at that moment, its own included.
+        limit: the limit under which it was admitted, by which a refusal is judged.
+        in_flight: slots in use at that moment, including its own and those whose attempt waits out a back-off.
+        sent: attempts on their way to the provider at that moment, including itself.
         cohort: number of the latency measurement that it belongs to; 0 for none.
     """
 
@@ -75,12 +75,12 @@ class Admitted(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LimitChange:
-    """A law moved its limit.
+    """A law's change of its limit.
 
     `reason` is one of: increased; decreased (the provider refused); learnt (from another process of the campaign);
-    queueing (answers take longer because requests queue at the provider); measuring (lowered for a moment, to measure
-    how long answers take without a queue); ramped; soft_ceiling_recovered and fully_recovered (told beside an increase:
-    the limit is above the ceiling, or at its maximum, again).
+    queueing (answers take longer because requests queue at the provider); measuring (lowered briefly, to measure how
+    long answers take without a queue); ramped; soft_ceiling_recovered and fully_recovered (reported in addition to an
+    increase: the limit is above the ceiling, or at its maximum, again).
     """
 
     before: int
@@ -89,7 +89,7 @@ class LimitChange:
 
 
 def told_increase(change: LimitChange, ceiling: int | None, max_limit: int) -> list[LimitChange]:
-    """Return a change, with what else it means where it is an increase."""
+    """Return a change and, if it is an increase, the recoveries that it brings."""
     changes = [change]
     if change.reason == "increased":
         if ceiling is not None and change.before <= ceiling < change.after:
@@ -100,13 +100,12 @@ def told_increase(change: LimitChange, ceiling: int | None, max_limit: int) -> l
 
 
 class LimitLaw(Protocol):
-    """The adaptive limit of one request key. Pure: owned by the controller, told the time, keeps no clock.
+    """The adaptive limit of one request key. Pure: owned by the controller, receives the time, keeps no clock.
 
     `observe` is called exactly once for each `admitted`, also for attempts that were cancelled. A request that waits
     out a back-off may keep its slot: it counts in `in_flight`, and its next attempt is `admitted` anew.
 
-    Invariants of every law: 1 <= limit <= max_limit; one congestion episode cuts once; `blocked_until` never goes back
-    while it lies ahead.
+    Invariants: 1 <= limit <= max_limit; one congestion episode cuts once; a future `blocked_until` never moves back.
     """
 
     @property
@@ -119,29 +118,29 @@ class LimitLaw(Protocol):
 
     @property
     def blocked_until(self) -> float:
-        """Monotonic seconds before which nothing is admitted; in the past when nothing is blocked."""
+        """Monotonic seconds before which nothing is admitted; in the past if nothing is blocked."""
 
     @property
     def ceiling(self) -> int | None:
-        """The number in flight at which the provider said no, as the law remembers it; None when it never did."""
+        """The number in flight at which the provider refused, as the law remembers it; None if it never did."""
 
     def set_max(self, max_limit: int, now: float) -> LimitChange | None:
-        """Take a changed static cap (>= 1)."""
+        """Apply a changed static cap (>= 1); return what changed."""
 
     def learnt(self, ceiling: int, now: float) -> LimitChange | None:
-        """Take over what other processes know: that the provider refuses more than `ceiling` of this one's attempts."""
+        """Take over from other processes that the provider refuses more than `ceiling` of this one's attempts."""
 
     def tick(self, now: float) -> LimitChange | None:
-        """Let time pass (start-up ramp); return what changed."""
+        """Apply the passage of time (start-up ramp); return what changed."""
 
     def next_change_at(self, now: float) -> float | None:
-        """Return when `tick` can change something by itself; None when only an outcome can."""
+        """Return when `tick` will change something on its own; None if only an outcome can."""
 
     def admitted(self, in_flight: int, now: float) -> Admitted:
-        """Note an admission, `in_flight` counting it; return what its outcome is judged by."""
+        """Note an admission, which `in_flight` includes; return the record that its outcome is judged by."""
 
     def observe(self, admitted: Admitted, outcome: RequestOutcome, in_flight: int, now: float) -> list[LimitChange]:
-        """Take the outcome of an attempt, `in_flight` still counting it; return what changed."""
+        """Learn from the outcome of an attempt, which `in_flight` still includes; return what changed."""
 
     def validate(self) -> None:
         """Assert the invariants of the class."""

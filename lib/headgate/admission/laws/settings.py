@@ -1,4 +1,4 @@
-"""Settings of the limit laws. Each value is checked when an object is made; the defaults are argued in the docs."""
+"""Settings of the limit laws. Creating an object checks each value; the docs give reasons for the defaults."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 from headgate.core.errors import InvalidSettingError
 
 LONGEST_COOLDOWN_S: Final = 300.0
-"""Pause of a whole request key at most: five minutes, the length of the storms that providers have."""
+"""The longest pause of a whole request key: five minutes, the length of providers' storms of refusals."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,9 +20,9 @@ class AimdSettings:
         initial_limit: where the limit starts; None starts at the maximum.
         max_limit_clamp: the limit never exceeds it, whatever the cap; None for no clamp.
         cooldown_s: pause after a refusal without Retry-After.
-        longest_cooldown_s: pause at most, whatever Retry-After says.
-        decrease_factor: of the limit, once per congestion episode; in (0, 1).
-        increase_step: what the limit grows by at once.
+        longest_cooldown_s: the longest pause, whatever Retry-After says.
+        decrease_factor: factor on the limit, once per congestion episode; in (0, 1).
+        increase_step: how much the limit grows at a time.
         successes_until_increase: successes after which it grows.
         startup_ramp_s: time over which the limit rises from 1 to its start; 0 starts there.
 
@@ -55,20 +55,20 @@ class QueueGuardSettings:
     """Settings of `QueueGuard`: when answers count as delayed by a queue, and how that is measured.
 
     Attributes:
-        first_cohort: answers that the first measurement takes.
-        least_cohort, most_cohort: answers that a later one takes; between them as many as `precision` asks for.
-        descent_cohort: answers per step while the knee is searched for.
-        cohort_rounds: a measurement takes at most this many times the limit (50 answers at least).
-        precision: standard error of a measured logarithm of latency that is aimed for.
-        answered_share: of a cohort that must have ended before it is judged: what hangs must not hold up the law.
-        recent: answers that the fast average looks back on.
+        first_cohort: answers in the first measurement.
+        least_cohort, most_cohort: bounds on answers in a later one; within them as many as `precision` needs.
+        descent_cohort: answers per step while searching for the knee.
+        cohort_rounds: a measurement takes at most this many times the limit (but at least 50 answers).
+        precision: target standard error of a measured logarithm of latency.
+        answered_share: share of a cohort that must have ended to judge it: hanging requests must not hold up the law.
+        recent: answers that the fast average covers.
         slow: rise of the logarithm of latency that counts as a queue.
-        slow_at_once: rise of the fast average that does, while the limit grows.
+        slow_at_once: rise of the fast average that counts as one while the limit grows.
         certainty: standard errors that a rise must exceed as well.
-        knee_slack: factor on the knee: how much of a queue is kept, so that nothing idles.
-        hold_low, hold_mid, hold_high: rise below which the held limit grows, that is aimed for, above which it is cut.
-        hold_step: share that the held limit grows by at first; it doubles with each further growth.
-        fall: factor on the limit of a step while the knee is searched for, and of a cut at most.
+        knee_slack: factor on the knee: how much of a queue to keep, so that nothing idles.
+        hold_low, hold_mid, hold_high: rise below which the held limit grows, target rise, rise above which it is cut.
+        hold_step: share by which the held limit first grows; it doubles with each further growth.
+        fall: factor on the limit per step while searching for the knee, and at most per cut.
         dip: factor on the held limit when the latency without a queue is measured again.
         dip_every: measurements between two dips.
 
@@ -114,29 +114,29 @@ class AdaptiveSettings:
     """Settings of `AdaptiveLaw`. None of them needs tuning for a provider.
 
     Attributes:
-        initial_limit: where the limit starts, below the maximum.
+        initial_limit: where the limit starts, unless the maximum is lower.
         startup_ramp_s: time over which it rises from 1 to there; 0 starts there.
-        used_share: of the limit that must be in use for a success to count towards growth.
-        first_growth: what the limit grows by per success until the provider first refuses.
-        renewed_growth: the same once the provider was seen to accept more than before.
+        used_share: share of the limit that must be in use for a success to count towards growth.
+        first_growth: how much the limit grows per success until the provider first refuses.
+        renewed_growth: the same after the provider was seen to accept more than before.
         probe_successes: successes between two probes of a sharp ceiling.
-        least_probe_rounds, most_probe_rounds: the same as multiples of the limit: bounds of `probe_successes`.
-        probe_pause_s: time between two probes of a sharp ceiling at least.
+        least_probe_rounds, most_probe_rounds: bounds on `probe_successes`, as multiples of the limit.
+        probe_pause_s: the least time between two probes of a sharp ceiling.
         soft_probe_successes: successes between two steps towards a soft ceiling.
         soft_run: accepted attempts at the ceiling between two refusals from which on it counts as soft.
-        surprise, surprise_slack: accepted attempts at the ceiling that mean that it has risen: `surprise` times the
-            longest recent run and `surprise_slack` more.
-        run_memory: factor by which the longest run is forgotten per refusal.
-        cut: share of the limit that a refusal takes, beside the one slot that it always takes.
-        cut_again, cut_hard: the same when the refused share of recent attempts exceeds `again_share`, `hard_share`.
-        cut_sharp: the same at most where the number in flight at the refusal says how much less it must be.
-        rest_slots: slots that a refusal at a soft ceiling empties for about a service time, beside the cut.
-        longest_rest: share of the limit that rests at most.
+        surprise, surprise_slack: how many accepted attempts at the ceiling mean that it has risen: more than
+            `surprise` times the longest recent run plus `surprise_slack`.
+        run_memory: factor by which the longest run decays per refusal.
+        cut: the largest share of the limit that a refusal takes; it always takes one slot at least.
+        cut_again, cut_hard: the same if the refused share of recent attempts exceeds `again_share`, `hard_share`.
+        cut_sharp: the largest cut at a sharp ceiling, where the number under way shows how far to go.
+        rest_slots: slots that a refusal at a soft ceiling keeps empty for about a service time, besides the cut.
+        longest_rest: the largest share of the limit kept empty like this.
         again_share, hard_share: see `cut_again`.
-        recent: attempts that the refused share looks back on.
-        collapse_share: of the remembered ceiling; below it the limit grows back at once when requests succeed.
+        recent: attempts that the refused share covers.
+        collapse_share: share of the remembered ceiling below which the limit grows back as soon as requests succeed.
         cooldown_s: pause after a refusal at limit 1 without Retry-After.
-        longest_cooldown_s: pause at limit 1 at most, whatever Retry-After says.
+        longest_cooldown_s: the longest pause at limit 1, whatever Retry-After says.
 
     Raises:
         InvalidSettingError: if a value breaks its rule.

@@ -1,4 +1,4 @@
-"""Calls of engines: made again after a failure that may pass, under ids of their own; and what is read of answers."""
+"""Calls to engines: retries after transient failures, request ids, and parsing of answers."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ _LONGEST_PAUSE_S: Final = 2.0
 
 
 class Attempts:
-    """Makes a call again after a failure that may pass. Owned by one adapter."""
+    """Retries a call after a transient failure. Owned by one adapter."""
 
     def __init__(self, attempts: int) -> None:
         self._pauses = RetryPolicy(max_attempts=attempts, base_s=_FIRST_PAUSE_S, max_s=_LONGEST_PAUSE_S)
         self._rng = random.Random()
 
     async def run(self, call: Callable[[], Awaitable[T]], *, once_after: tuple[type[EngineError], ...] = ()) -> T:
-        """Return what the call returns, at the latest when it was made so often.
+        """Return the result of a call, retrying it up to the number of attempts.
 
         Args:
-            call: makes it once.
-            once_after: failures after which it is not made again, as after those that are final by themselves.
+            call: makes one attempt.
+            once_after: failures that are not retried, besides those that are final.
 
         Raises:
-            EngineError: of the last attempt.
+            EngineError: the error of the last attempt.
         """
         number = 0
         while True:
@@ -56,26 +56,26 @@ class Attempts:
 
 
 _REMEMBERED: Final = 4096
-"""An engine notices a closed connection soon; a pool sends far fewer requests to one worker in that time."""
+"""Ids remembered: an engine soon notices a closed connection, and a pool sends it far fewer requests in that time."""
 
 
 class RequestIds:
-    """Gives each request that is sent to one engine an id of its own: the request's, where that can be.
+    """Assigns a unique id to each request sent to one engine: the request's own id if possible.
 
-    SGLang refuses an id that it still has, so a request that comes back to the same engine needs another one. And it
-    aborts every request whose id begins with the one that it is told, so no id may begin with another one.
+    SGLang refuses an id that it still has, so a request that returns to the same engine needs another one. It also
+    aborts every request whose id starts with the one given, so no id may be a prefix of another.
     """
 
     def __init__(self) -> None:
         self._in_flight: dict[str, str] = {}
         self._lengths: Counter[int] = Counter()
-        """Of the ids in flight: most pools make ids of one length, of which none begins with another one."""
+        """Lengths of the ids in flight: most pools use ids of one length, none of which is a prefix of another."""
         self._sent: dict[str, None] = {}
         self._serial = itertools.count(1)
 
     @contextmanager
     def use(self, request_id: str) -> Iterator[str]:
-        """Give the id under which a request goes to the engine, while it is there."""
+        """Yield the id under which a request is sent to the engine; it is in use until the context ends."""
         used = self._free_id(request_id)
         self._sent[used] = None
         if len(self._sent) > _REMEMBERED:
@@ -92,7 +92,7 @@ class RequestIds:
                 del self._in_flight[request_id]
 
     def of(self, request_id: str) -> str | None:
-        """Return the id under which a request is with the engine; None where it is not."""
+        """Return the id under which a request is at the engine; None if it is not there."""
         return self._in_flight.get(request_id)
 
     def _free_id(self, request_id: str) -> str:
@@ -101,52 +101,52 @@ class RequestIds:
         return f"~{next(self._serial)}~{request_id}"
 
     def _is_beside_a_beginning(self, request_id: str) -> bool:
-        """Return whether it is the beginning of an id in flight, or one of them is its beginning."""
+        """Return whether it is a prefix of an id in flight, or one of them is its prefix."""
         if self._lengths.keys() <= {len(request_id)}:
-            return False  # the same id would be among those that were sent
+            return False  # of equal length only the same id could be, and that would be in `_sent`
         others = self._in_flight.values()
         return any(other.startswith(request_id) or request_id.startswith(other) for other in others)
 
 
 SHOWN_CHARS: Final = 300
-"""So much of an answer goes into a message."""
+"""How much of an answer is quoted in a message."""
 
 
 class EngineBusyError(EngineError):
-    """An engine that has requests was to be put to sleep; nothing of it was released."""
+    """An engine could not be put to sleep because it has requests; none of its memory was released."""
 
 
 class UnansweredError(EngineError):
-    """A call was sent and not answered in time: what it asked for may have been done."""
+    """A call was sent and not answered in time; it may have taken effect."""
 
 
 class KeyRefusedError(EngineError):
-    """The key that was given is not the engine's; `is_final`."""
+    """The engine does not accept the given key; always `is_final`."""
 
 
 class ConnectionLostError(EngineError):
-    """The connection broke or could not be made: the engine died, or nobody knows."""
+    """The connection broke or could not be made; the engine may have died."""
 
 
 class NobodyListensError(ConnectionLostError):
-    """The connection was refused: the process that listened there is gone."""
+    """The connection was refused: no process listens there any more."""
 
 
 LATE: Final = (UnansweredError,)
-"""After these a reading is not made again: the time for it is over, and there will be another one."""
+"""Failures after which a reading is not retried: its time is over, and another one will follow."""
 
 MAYBE_DONE: Final = (UnansweredError, ConnectionLostError)
-"""After these a change may have been made, so that making it again is another one."""
+"""Failures after which a change may have taken effect, so that a retry would make it twice."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A whole answer of a control route.
+    """A complete answer of a control route.
 
     Attributes:
-        call: what was called, for messages.
+        call: method and URL, for messages.
         status: HTTP status.
-        body: as it came.
+        body: the raw body.
     """
 
     call: str
@@ -155,14 +155,14 @@ class Reply:
 
     @property
     def is_ok(self) -> bool:
-        """Whether the engine did what it was asked for."""
+        """Whether the status says success."""
         return 200 <= self.status < 300
 
     def read(self) -> Any:
         """Return the JSON of the body.
 
         Raises:
-            EngineError: it is none.
+            EngineError: the body is not JSON.
         """
         try:
             return json_value(self.body)
@@ -175,29 +175,29 @@ class Reply:
         return redacted(self.body[: SHOWN_CHARS * 4].decode("utf-8", "replace").strip(), limit_chars=SHOWN_CHARS)
 
     def checked(self, *takes: int) -> Reply:
-        """Return this answer if the engine did what it was asked for, or its status is one of these; else raise it."""
+        """Return this answer if its status says success or is in `takes`; else raise it as an EngineError."""
         if not self.is_ok and self.status not in takes:
             raise self.error()
         return self
 
     def error(self, *, is_final: bool = False) -> EngineError:
-        """Return the error that this answer is."""
+        """Return this answer as an error."""
         said = f": {said}" if (said := self.said()) else ""
         return EngineError(f"{self.call} was answered {self.status}{said}", is_final=is_final)
 
 
 def require_idle(what: str, load: EngineLoad) -> None:
-    """Raise `EngineBusyError` for an engine that has requests."""
+    """Raise `EngineBusyError` if an engine has requests."""
     if not load.is_idle:
         raise EngineBusyError(f"{what} is busy: {load.running} run and {load.waiting} wait")
 
 
 def broken(call: str, error: aiohttp.ClientError | OSError, *, after: str = "") -> EngineError:
-    """Return the error that a failure of the transport stands for, without the headers that it carries."""
+    """Return the EngineError for a transport failure, without the request headers that the exception carries."""
     cause = getattr(error, "os_error", error)
     if isinstance(cause, ConnectionRefusedError):
-        return NobodyListensError(f"{call} failed: nobody listens there")
-    told = getattr(cause, "strerror", None) or error  # of a connection that failed; the call names where to already
+        return NobodyListensError(f"{call} failed: no process listens there")
+    told = getattr(cause, "strerror", None) or error  # `strerror` omits the address, which `call` already names
     said = redacted(str(told) or type(error).__name__, limit_chars=SHOWN_CHARS)
     if isinstance(error, TimeoutError):
         return ConnectionLostError(f"{call} failed: there was no connection in time")
@@ -206,7 +206,7 @@ def broken(call: str, error: aiohttp.ClientError | OSError, *, after: str = "") 
 
 @contextmanager
 def no_engine_of_its_kind(kind: str, address: str) -> Iterator[None]:
-    """Raise NotAnEngineError for a final refusal within; failures that may pass stay what they are."""
+    """Turn final errors raised within into NotAnEngineError; transient failures pass unchanged."""
     try:
         yield
     except KeyRefusedError as error:
@@ -224,10 +224,10 @@ _LABEL: Final = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"', re.ASCII)
 
 
 def document(reply: Reply) -> Mapping[str, Any]:
-    """Return the JSON object of an answer that is one.
+    """Return the JSON object of an answer.
 
     Raises:
-        EngineError: the call failed, or the answer is no JSON object.
+        EngineError: the call failed, or the answer is not a JSON object.
     """
     if not reply.is_ok:
         raise reply.error(is_final=True)
@@ -238,7 +238,7 @@ def document(reply: Reply) -> Mapping[str, Any]:
 
 
 def members(reply: Reply, name: str) -> list[Mapping[str, Any]]:
-    """Return the objects in a list of a document, at least one.
+    """Return the objects in a list field of a document, at least one.
 
     Raises:
         EngineError: there are none.
@@ -251,12 +251,12 @@ def members(reply: Reply, name: str) -> list[Mapping[str, Any]]:
 
 
 def model_names(reply: Reply) -> tuple[str, ...]:
-    """Return the names in an answer of `/v1/models`."""
+    """Return the model names in an answer of `/v1/models`."""
     return tuple(str(model["id"]) for model in members(reply, "data") if "id" in model)
 
 
 def total(documents: Iterable[Mapping[str, Any]], name: str) -> int | None:
-    """Return the sum of a number over all documents; None where one does not tell it."""
+    """Return the sum of a field over all documents; None if one of them lacks it."""
     told = [each.get(name) for each in documents]
     numbers = [number for number in told if isinstance(number, int | float)]
     return int(sum(numbers)) if numbers and len(numbers) == len(told) else None
@@ -269,7 +269,7 @@ def at_most(limit: int | None, told: int | None) -> int | None:
 
 
 def metric_samples(text: str, names: Iterable[str]) -> dict[str, list[tuple[dict[str, str], float]]]:
-    """Return the samples of some metrics, labels and values, out of a page in Prometheus' text format."""
+    """Return the samples (labels and values) of the named metrics from a page in Prometheus' text format."""
     wanted: dict[str, list[tuple[dict[str, str], float]]] = {name: [] for name in names}
     for line in text.splitlines():
         sample = _SAMPLE.match(line)
@@ -283,7 +283,7 @@ def metric_samples(text: str, names: Iterable[str]) -> dict[str, list[tuple[dict
 
 
 def with_field(body: bytes, name: str, value: str) -> bytes:
-    """Return a JSON object with a field set; what is none stays as it is, for the engine to refuse."""
+    """Return a JSON object with a field set; any other body is returned unchanged, for the engine to refuse."""
     try:
         found = orjson.loads(body)
     except orjson.JSONDecodeError:

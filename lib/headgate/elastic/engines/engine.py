@@ -12,12 +12,12 @@ from headgate.elastic.worker import EngineLoad
 
 @dataclass(frozen=True, slots=True)
 class EngineFacts:
-    """What an engine told of itself when it was checked.
+    """What an engine reported about itself when it was checked.
 
     Attributes:
-        models: names that it serves.
-        slots: requests that it runs at most at once; None where it does not tell.
-        token_slots: tokens that it has room for; None where it does not tell.
+        models: names of the models that it serves.
+        slots: most requests that it runs at once; None if it does not report it.
+        token_slots: tokens that it has room for; None if it does not report it.
         is_asleep: whether its memory is released.
     """
 
@@ -29,13 +29,13 @@ class EngineFacts:
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """A request as it goes to an engine.
+    """A request to an engine.
 
     Attributes:
-        request_id: unique; the engine knows the request by it, so that it can be aborted.
-        path: of the OpenAI API, such as `/v1/chat/completions`.
+        request_id: unique; identifies the request to the engine, so that it can be aborted.
+        path: path of the OpenAI API, such as `/v1/chat/completions`.
         body: JSON.
-        headers: to be passed on.
+        headers: headers to pass on.
     """
 
     request_id: str
@@ -46,13 +46,13 @@ class Outgoing:
 
 @dataclass(frozen=True, slots=True)
 class EngineAnswer:
-    """An answer that begins: status and headers are there, the body is to be read.
+    """An answer that has begun: status and headers have arrived, the body has not been read.
 
     Attributes:
         status: HTTP status.
-        content_type: of the body.
-        chunks: the body as it arrives, once.
-        headers: further ones worth passing on, such as Retry-After.
+        content_type: content type of the body.
+        chunks: the body as it arrives; can be iterated once.
+        headers: other headers worth passing on, such as Retry-After.
     """
 
     status: int
@@ -62,40 +62,39 @@ class EngineAnswer:
 
 
 class Controlled(Protocol):
-    """The part of an `Engine` that a pool puts to sleep and wakes: all of it where others send the requests."""
+    """The part of an `Engine` that a pool needs to put it to sleep and to wake it, if others send the requests."""
 
     @property
     def name(self) -> str:
-        """The worker's name; where it has an address, the address."""
+        """The worker's name; its address if it has one."""
 
     async def check(self) -> EngineFacts:
-        """Make sure that this is an engine of its kind that can be put to sleep, and return what it tells of itself.
+        """Make sure that this is an engine of its kind that can be put to sleep, and return what it reports.
 
         Raises:
-            NotAnEngineError: it is another kind, or was started without what sleeping needs.
+            NotAnEngineError: it is of another kind, or was started without the flags that sleeping needs.
         """
 
     async def load(self) -> EngineLoad:
-        """Return a reading; of a sleeping engine too, without waking it."""
+        """Return a reading; a sleeping engine is read without waking it."""
 
     async def sleep(self) -> None:
-        """Flush the cache and release the memory of an idle engine; nothing where it sleeps already.
+        """Flush the cache and release the memory of an idle engine; does nothing if it is already asleep.
 
         Raises:
-            EngineError: it is busy, which is found out before anything is released; or it failed.
+            EngineError: it is busy, which is checked before anything is released; or it failed.
         """
 
     async def wake(self) -> None:
-        """Take the memory and return once it can answer; nothing where it is awake already."""
+        """Take the memory again and return once it can answer; does nothing if it is already awake."""
 
 
 class Engine(Controlled, Protocol):
-    """One inference engine. Calls may be made again after a failure: each is idempotent on our side.
+    """One inference engine. Calls may be repeated after a failure: each is idempotent on our side.
 
-    Every call ends or raises: `check`, `load` and `abort` within `engine_timeout` an attempt; `sleep` and `wake` within
-    `start_timeout`, because weights can take longer to move; `answer` lasts until its reader has enough. All raise
-    `EngineError` where the engine refuses, fails or does not answer; its `is_final` tells that trying again cannot
-    help.
+    Every call ends or raises: `check`, `load` and `abort` within `engine_timeout` per attempt; `sleep` and `wake`
+    within `start_timeout`, as moving weights can take longer; `answer` lasts until its reader stops. All raise
+    `EngineError` if the engine refuses, fails or does not answer; its `is_final` means that a retry cannot help.
     """
 
     @property
@@ -103,14 +102,14 @@ class Engine(Controlled, Protocol):
         """`sglang`, `vllm`, `ray` or `smg`."""
 
     async def abort(self, request_id: str) -> None:
-        """Have it let go of a request; nothing where it does not have it."""
+        """Abort a request; does nothing if the engine does not have it."""
 
     def answer(self, request: Outgoing) -> AbstractAsyncContextManager[EngineAnswer]:
         """Send a request; leaving the context early closes the connection, which ends the request in the engine.
 
         Raises:
-            EngineError: no answer began: the connection failed, or the engine answered 502 or 503 for itself.
+            EngineError: no answer began: the connection failed, or the answer was 502, 503 or 504.
         """
 
     async def close(self) -> None:
-        """Give up connections; legal twice. The engine itself goes on."""
+        """Close the connections; legal twice. The engine itself keeps running."""

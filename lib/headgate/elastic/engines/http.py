@@ -1,4 +1,4 @@
-"""HTTP to one engine: control calls with deadlines and attempts, and answers that are passed on as they arrive."""
+"""HTTP to one engine: control calls with deadlines and retries, and answers that are passed on as they arrive."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from headgate.elastic.settings import ElasticConfig
 from headgate.models import Connections, Journey, read_up_to
 
 _MAX_CONTROL_BYTES: Final = 4 * 1024 * 1024
-"""What an engine tells of itself is far smaller; an address that is no engine may send without end."""
+"""Control answers of engines are far smaller; an address that is not an engine might send without end."""
 
 _ELSEWHERE: Final = frozenset({502, 503, 504})
-"""Not the engine's own word, or not its last: a proxy before it (Relax 282), a start that is not over."""
+"""Not the engine's own or final answer: from a proxy in front of it (Relax 282), or while it is still starting."""
 
 _PASSED_ON: Final = ("Retry-After", "retry-after-ms", "X-Request-Id")
 _OURS: Final = frozenset(
@@ -50,14 +50,14 @@ _OURS: Final = frozenset(
         "x-api-key",
     }
 )
-"""Headers of a request that are of its own connection and account, and so not the engine's."""
+"""Headers that belong to the client's own connection and account, and are not passed to the engine."""
 
 
 class EngineHttp:
     """The connections to one engine, or to one router. Owned by an adapter; closed with it.
 
-    A call is made again, after a short pause, when it could not be delivered, was answered 502, 503 or 504, or was not
-    answered in time; every other answer is the engine's word and final.
+    A call is retried after a short pause if it could not be delivered, was answered 502, 503 or 504, or was not
+    answered in time; every other answer comes from the engine itself and is final.
     """
 
     def __init__(
@@ -76,11 +76,11 @@ class EngineHttp:
         self._connections: Connections | None = None
 
     async def get(self, path: str, **options: Any) -> Reply:
-        """Return the answer of a reading call; the options are those of `call`."""
+        """Return the answer to a GET; the options are those of `call`."""
         return await self.call("GET", path, **options)
 
     async def post(self, path: str, body: object = None, **options: Any) -> Reply:
-        """Return the answer of a changing call, made with the admin key; the options are those of `call`."""
+        """Return the answer to a POST, sent with the admin key; the options are those of `call`."""
         return await self.call("POST", path, body, is_admin=True, **options)
 
     async def call(
@@ -94,19 +94,19 @@ class EngineHttp:
         once_after: tuple[type[EngineError], ...] = (),
         takes: frozenset[int] = frozenset(),
     ) -> Reply:
-        """Return the whole answer of a control route.
+        """Return the complete answer of a control route.
 
         Args:
-            method: of HTTP.
-            path: with its query.
-            body: becomes JSON.
-            is_admin: use the key of an administrator.
-            within_s: that one attempt may take; `engine_timeout` by default.
-            once_after: failures after which it is not made again.
+            method: HTTP method.
+            path: path with its query.
+            body: sent as JSON.
+            is_admin: whether to use the admin key.
+            within_s: limit per attempt in seconds; `engine_timeout` by default.
+            once_after: failures that are not retried.
             takes: statuses among 502, 503 and 504 that are returned like all others.
 
         Raises:
-            EngineError: no answer after all attempts, or the key is refused.
+            EngineError: there was no answer after all attempts, or the key was refused.
         """
         deadline_s = within_s or self._timeout_s
         return await self._attempts.run(
@@ -115,10 +115,10 @@ class EngineHttp:
 
     @asynccontextmanager
     async def answer(self, request: Outgoing) -> AsyncIterator[EngineAnswer]:
-        """Send a request once and give its answer; leaving early closes the connection.
+        """Send a request once and yield its answer; leaving early closes the connection.
 
         Raises:
-            EngineError: no answer began, or one of 502, 503 and 504.
+            EngineError: no answer began, or its status is 502, 503 or 504.
         """
         response = await self._send(request)
         try:
@@ -131,7 +131,7 @@ class EngineHttp:
                 headers={name: response.headers[name] for name in _PASSED_ON if name in response.headers},
             )
         finally:
-            response.close()  # after the last byte the connection is back in the pool, and this closes nothing
+            response.close()  # does nothing after the last byte, when the connection is back in the connection pool
 
     async def close(self) -> None:
         """Close all connections; legal twice. The next call opens new ones."""
@@ -142,7 +142,7 @@ class EngineHttp:
     async def _open(self) -> Connections:
         if self._connections is None:
             connections = Connections(connect_s=self._timeout_s, use_environment_proxy=False)
-            self._connections = await connections.__aenter__()  # opens sockets later, and yields to nobody here
+            self._connections = await connections.__aenter__()  # opens sockets only later, and does not suspend here
         return self._connections
 
     async def _attempt(
@@ -156,8 +156,8 @@ class EngineHttp:
         try:
             async with (
                 asyncio.timeout(within_s),
-                # A new connection for what changes the engine: a kept one that was closed in the meantime would leave
-                # open whether the call arrived.
+                # Changes use a new connection: if a kept one had been closed meanwhile, it would be unknown whether
+                # the call arrived.
                 (connections.pooled if method == "GET" else connections.fresh).request(
                     method,
                     self.address + path,
@@ -167,7 +167,7 @@ class EngineHttp:
                 ) as response,
             ):
                 reply = Reply(call, response.status, bytes(await read_up_to(response, _MAX_CONTROL_BYTES)))
-        except aiohttp.ClientError as error:  # before TimeoutError, which a connect timeout is as well
+        except aiohttp.ClientError as error:  # before TimeoutError, as a connect timeout is both
             failed = broken(call, error)
         except TimeoutError:
             failed = UnansweredError(f"{call} was not answered within {within_s:g} s")
@@ -175,18 +175,18 @@ class EngineHttp:
             failed = broken(call, error)
         else:
             if reply.status in {401, 403}:
-                raise KeyRefusedError(f"{call} was answered {reply.status}: it does not take this key", is_final=True)
+                raise KeyRefusedError(f"{call} was answered {reply.status}: it does not accept this key", is_final=True)
             if reply.status in _ELSEWHERE - takes:
                 raise reply.error()
             return reply
-        raise failed  # outside of `except`: the transport's exceptions carry request headers, and so the key
+        raise failed  # outside `except`: the transport's exceptions carry request headers, and thus the key
 
     async def _send(self, request: Outgoing) -> aiohttp.ClientResponse:
         connections = await self._open()
         sent = {name: value for name, value in request.headers.items() if name.lower() not in _OURS}
         sent |= {"Content-Type": "application/json", "Accept-Encoding": "identity", **self._key(self._api_key)}
         url = self.address + request.path
-        # Any server may close a kept connection at the moment at which a request is sent on it.
+        # A server may close a kept connection just as a request is sent on it: then try once on a fresh one.
         for session in (connections.pooled, connections.fresh):
             journey = Journey()
             try:
@@ -201,7 +201,7 @@ class EngineHttp:
 
     async def _refusal(self, response: aiohttp.ClientResponse, path: str) -> EngineError:
         said = b""
-        with suppress(aiohttp.ClientError, OSError):  # the status alone says it
+        with suppress(aiohttp.ClientError, OSError):  # the status alone suffices
             async with asyncio.timeout(self._timeout_s):
                 said = bytes(await read_up_to(response, SHOWN_CHARS * 4))
         return Reply(f"POST {self.address}{path}", response.status, said).error()
@@ -221,7 +221,7 @@ class EngineHttp:
 
 
 class HttpEngine:
-    """What engines have in common that are asked over HTTP, one change of them at a time. Closes its connections."""
+    """Common base of engines with an HTTP API; changes to the engine run one at a time. Owns its connections."""
 
     def __init__(self, http: EngineHttp, config: ElasticConfig, *, slots: int | None = None) -> None:
         self.name = http.address
@@ -230,8 +230,8 @@ class HttpEngine:
         self._slots = slots
         self._ids = RequestIds()
         self._turn = asyncio.Lock()
-        """Held by a change of the engine; a cancelled one may still be on its way out."""
+        """Held during a change of the engine; a cancelled change may still be finishing."""
 
     async def close(self) -> None:
-        """Give up connections; legal twice."""
+        """Close the connections; legal twice."""
         await self._http.close()

@@ -1,4 +1,4 @@
-"""Engines that this process starts from weights on its own machine, on GPUs that they are given for as long."""
+"""Engines that this process starts from weights on its own machine, on GPUs that they hold while awake."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _TO_SLEEP: Final[Mapping[str, Mapping[str, bool]]] = {
     "vllm": {"enable-sleep-mode": True},
     "sglang": {"enable-memory-saver": True, "enable-weights-cpu-backup": True},
 }
-"""Flags with which an engine can free its GPU and keep its process; one that is given as false switches that off."""
+"""Flags that let an engine free its GPU while keeping its process; giving one of them as false disables that."""
 
 _DEVELOPMENT: Final = {"VLLM_SERVER_DEV_MODE": "1"}
 
@@ -40,11 +40,11 @@ _DEVELOPMENT: Final = {"VLLM_SERVER_DEV_MODE": "1"}
 class LocalEngine:
     """An engine of this machine. Implements `Engine`; owned by a pool, and ended with it.
 
-    vLLM and SGLang keep their process while they sleep, with their weights in the machine's memory, and wake within
-    seconds, also after others had the GPU; it is ended where memory is short. All others are ended to sleep, and
-    started to wake.
+    vLLM and SGLang keep their process while they sleep, with their weights in host memory, and wake within seconds,
+    even if other engines used the GPU meanwhile; if memory runs short, the process is ended. All other engines are
+    ended to sleep and started again to wake.
 
-    One that is kept when its pool ends can serve the next one, whose weights it loads in place.
+    An engine that is kept when its pool ends can serve the next pool, whose weights it loads in place.
     """
 
     def __init__(self, name: str, launch: Launch, config: ElasticConfig, devices: Machine) -> None:
@@ -63,7 +63,7 @@ class LocalEngine:
         self._running = 0
         self._is_asleep = True
         self._failures = self._to_spare = 0
-        """Starts that failed although nobody slept beside it, and failures until it may have others end again."""
+        """Starts that failed even with sleeping neighbours ended, and failures to go until these are ended again."""
 
     @property
     def kind(self) -> str:
@@ -71,11 +71,11 @@ class LocalEngine:
         return self._process.launch.program
 
     async def check(self) -> EngineFacts:
-        """Return what is known of it: nothing is started to be looked at."""
+        """Return its known facts, without starting it."""
         return EngineFacts((self._process.launch.name,), self._process.launch.slots, is_asleep=self._is_asleep)
 
     async def load(self) -> EngineLoad:
-        """Return a reading; asleep where it has ended."""
+        """Return a reading; an engine that has ended counts as asleep."""
         if self._is_asleep or not self._process.is_up:
             self._is_asleep = True
             return EngineLoad(slots=self._process.launch.slots, is_asleep=True)
@@ -84,14 +84,14 @@ class LocalEngine:
         return EngineLoad(running=self._running, slots=self._process.launch.slots)
 
     async def sleep(self) -> None:
-        """Free its GPU, and its memory too where it cannot sleep in it."""
+        """Free its GPU; if it cannot sleep with its weights in host memory, end its process."""
         self._is_asleep = True
         if self._api is not None and self._keeps_process and self._process.is_up:
             try:
                 await self._devices.make_room(await asyncio.to_thread(size_of, self._process.weights))
                 await self._api.sleep()
             except EngineError as error:
-                _log.warning("%s is ended, since it does not sleep: %s", self.name, sentence(error))
+                _log.warning("%s is ended, as it could not be put to sleep: %s", self.name, sentence(error))
             else:
                 self._devices.sleeps(self.name, self._on, self._end)
                 return
@@ -109,7 +109,7 @@ class LocalEngine:
             if self._to_spare:
                 self._to_spare -= 1
                 raise
-            _log.warning("%s starts again without those that sleep on its GPU: %s", self.name, sentence(error))
+            _log.warning("%s starts again, after ending the engines asleep on its GPU: %s", self.name, sentence(error))
             await self._devices.beside(self.name, 0)
             self._failures += 1
             self._to_spare = 2**self._failures - 1
@@ -127,20 +127,20 @@ class LocalEngine:
                     await self._api.load_weights(self._process.weights)
                     self._loaded = self._process.launch.weights
             except BaseException:
-                await self._end()  # half awake it would be of no use
+                await self._end()  # a half-woken engine is useless
                 raise
         else:
             await self._end()
             await self._start(held)
 
     async def abort(self, request_id: str) -> None:
-        """Have it let go of a request; engines without a call for it see its connection close."""
+        """Abort a request; engines without an abort call see its connection close."""
         if self._api is not None:
             await self._api.abort(request_id)
 
     @asynccontextmanager
     async def answer(self, request: Outgoing) -> AsyncIterator[EngineAnswer]:
-        """Send a request, and give its answer."""
+        """Send a request, and yield its answer."""
         if self._is_asleep or self._http is None:
             raise EngineError(f"{self.name} sleeps")
         self._running += 1
@@ -153,7 +153,7 @@ class LocalEngine:
             self._running -= 1
 
     async def close(self) -> None:
-        """End it, or let it sleep on for the next pool."""
+        """End it, or leave it asleep for the next pool."""
         if self._devices.keeps_engines and self._keeps_process:
             await self.sleep()
         else:
@@ -161,15 +161,15 @@ class LocalEngine:
 
     @property
     def is_kept(self) -> bool:
-        """Whether it sleeps on although its pool has ended."""
+        """Whether its process still sleeps, so that another pool can use it."""
         return self._is_asleep and self._process.is_up
 
     def can_serve(self, launch: Launch) -> bool:
-        """Return whether it could have been started by `launch`, but for the weights."""
+        """Return whether `launch` would start the same engine, apart from the weights."""
         return self.is_kept and replace(self._given, weights=launch.weights) == launch
 
     def serve_next(self, name: str, launch: Launch) -> None:
-        """Be the engine of another pool that `can_serve` allows; it loads the weights when it wakes."""
+        """Become an engine of another pool, if `can_serve` allows; it loads the new weights when it wakes."""
         self.name, self._given = name, launch
         self._process.launch = replace(self._process.launch, weights=launch.weights)
 
@@ -182,7 +182,7 @@ class LocalEngine:
         if self._process.launch.program == "vllm":
             self._api = VLLMEngine(http, self._config, slots=self._process.launch.slots)
         elif self._process.launch.program == "sglang":
-            # Its record lies with the process: another engine may have had this port.
+            # The record is kept in the folder of the process, as another engine may have used this port before.
             released = ReleasedTags(http.address, Path(self._process.folder))
             self._api = SGLangEngine(http, self._config, released, slots=self._process.launch.slots)
 

@@ -1,6 +1,6 @@
-"""An engine that is started from weights: its command, its process, and its answers. Runs where the engine does.
+"""An engine that is started from weights: its command, its process, and its answers. Runs on the engine's node.
 
-Needs no Ray: an actor of `EngineProcess` is an engine of a pool (`EngineActor`), and so is one in this process.
+Needs no Ray: an `EngineProcess` can be an engine of a pool as an actor (`EngineActor`) or inside this process.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _ASK_EVERY_S: Final = 0.05
 _GRACE_S: Final = 10.0
 _ENDING_S: Final = 0.5
 _ANSWER_S: Final = 600.0
-"""As long as a pool gives a worker by default; a shorter `request_timeout` of the pool ends the request by an abort."""
+"""The default `request_timeout` of a pool; a pool with a shorter one ends the request by an abort."""
 
 _TOLD_LINES: Final = 3
 _READY: Final = {"llama.cpp": "/health", "vllm": "/health", "sglang": "/ready", "command": "/v1/models"}
@@ -55,33 +55,33 @@ def command_line(launch: Launch, port: int) -> list[str]:
 
 
 class EngineProcess:
-    """An engine's process, started by `wake`; it ends with this object's own process. Has what `EngineActor` says.
+    """An engine's process, started by `wake`; it ends with this object's own process. Implements `EngineActor`.
 
-    The engine listens on loopback only, and its answers go through here: nobody else on the network reaches it.
+    The engine listens on loopback only and its answers pass through here, so it cannot be reached over the network.
     """
 
     def __init__(self, launch: Launch) -> None:
         self.launch = launch
-        """How it is started next."""
+        """How to start it next time."""
         self._running: dict[str, asyncio.Future[aiohttp.ClientResponse]] = {}
         self._exits = AsyncExitStack()
         self._child: ChildProcess | None = None
         self._session: aiohttp.ClientSession | None = None
         self.address = ""
-        """Where it listens, on loopback; empty before it was started."""
+        """Its URL on loopback; empty before its first start."""
         self.folder = ""
-        """Where it runs, until it ends; empty before it was started."""
+        """Its working folder, until it ends; empty before its first start."""
         self.weights = ""
-        """Where the weights that it was given last lie on this node; empty before it was started."""
+        """Path on this node of the weights that it was last given; empty before its first start."""
 
     async def wake(self, environ: Mapping[str, str] | None = None) -> None:
-        """Start the engine, and return once it answers; nothing where it runs.
+        """Start the engine, and return once it answers; does nothing if it is running.
 
         Args:
-            environ: variables besides those of its launch.
+            environ: environment variables in addition to those of its launch.
 
         Raises:
-            EngineError: its program is not installed, its weights are not there, it ended, or it took too long.
+            EngineError: its program is not installed, its weights are missing, it ended, or it took too long.
         """
         if self.is_up:
             return
@@ -93,7 +93,8 @@ class EngineProcess:
         command = command_line(launch, port)
         if shutil.which(command[0]) is None:
             raise EngineError(
-                f"{command[0]!r}, which {launch.program} is started by, is not installed on this node", is_final=True
+                f"{command[0]!r}, the command that starts {launch.program}, is not installed on this node",
+                is_final=True,
             )
         folder = self._exits.enter_context(temporary_folder("headgate-engine-"))
         self.folder = str(folder)
@@ -117,13 +118,13 @@ class EngineProcess:
             raise
 
     async def sleep(self) -> None:
-        """End the engine, with all memory that it holds."""
+        """End the engine, which frees all its memory."""
         exits, self._exits = self._exits, AsyncExitStack()
         self._child = self._session = None
         await exits.aclose()
 
     def load(self) -> Mapping[str, Any]:
-        """Return what it does; asleep where the engine does not run, or has ended."""
+        """Return a reading; an engine that does not run or has ended counts as asleep."""
         return {
             "running": len(self._running),
             "slots": self.launch.slots,
@@ -132,7 +133,7 @@ class EngineProcess:
         }
 
     async def chat(self, path: str, body: bytes, request_id: str) -> AsyncIterator[Mapping[str, Any] | bytes]:
-        """Yield what the engine answers: status and content type, then the body as it arrives.
+        """Yield the engine's answer: status and content type, then the body as it arrives.
 
         Raises:
             EngineError: the engine does not run, or has ended.
@@ -173,9 +174,9 @@ class EngineProcess:
         return self._child is not None and not self._child.has_ended
 
     async def last_words(self) -> str:
-        """Return how it came to an end, with its last lines; empty where it goes on.
+        """Return how it ended, with its last lines of output; empty if it is still running.
 
-        It may be about to end: its connections close before it is gone.
+        Waits a moment, as an engine's connections close shortly before its process is gone.
         """
         if (child := self._child) is None:
             return ""

@@ -1,4 +1,4 @@
-"""An inference engine inside a Ray actor. Needs no Ray: it takes a handle whose methods are called with `.remote`."""
+"""An inference engine inside a Ray actor. Needs no import of Ray: it calls the methods of a handle with `.remote`."""
 
 from __future__ import annotations
 
@@ -26,43 +26,43 @@ _END: Final = object()
 
 @runtime_checkable
 class EngineActor(Protocol):
-    """What the class of an actor has to have; every method may be `async`.
+    """The methods that an actor's class must have; each may be `async`.
 
         @ray.remote(num_gpus=1, max_concurrency=64)
         class Rollout:
             async def chat(self, path, body, request_id): ...
 
-    An actor runs its calls one by one unless it is made with `max_concurrency` or has `async` methods: then `load` and
-    `abort` are answered while it generates, which a pool needs.
+    An actor runs its calls one by one unless it has `max_concurrency` or `async` methods: only then are `load` and
+    `abort` answered while it generates, which a pool needs.
     """
 
     def chat(self, path: str, body: bytes, request_id: str) -> Any:
         """Answer a request of the OpenAI API: return the body, or `(status, body)`, or yield the parts of a stream.
 
-        A body, or part, is `bytes`, `str`, or something that becomes JSON. The first part of a stream may be a mapping
-        of `status` and `content_type`, where these are not 200 and those of a stream of events.
+        A body or part is `bytes`, `str`, or a value to be encoded as JSON. The first part of a stream may be a mapping
+        with `status` and `content_type`; by default these are 200 and `text/event-stream`.
         """
 
     def load(self) -> Mapping[str, Any]:
-        """Return a reading: `running`, and where known `waiting`, `slots`, `tokens`, `token_slots`, `is_asleep`.
+        """Return a reading: `running`, and if known `waiting`, `slots`, `tokens`, `token_slots`, `is_asleep`.
 
-        A key `models`, a list of names, says what it serves.
+        An optional key `models` lists the names of the models that it serves.
         """
 
     def sleep(self) -> Any:
-        """Release the memory of an idle engine; nothing where it sleeps already."""
+        """Release the memory of an idle engine; do nothing if it is already asleep."""
 
     def wake(self) -> Any:
-        """Take the memory, and return once it can answer; nothing where it is awake already."""
+        """Take the memory again, and return once it can answer; do nothing if it is already awake."""
 
     def abort(self, request_id: str) -> Any:
-        """Let go of a request; nothing where there is none of that id."""
+        """Abort a request; do nothing if there is none with that id."""
 
 
 class RayActorEngine:
-    """An actor as an engine. Implements `Engine`; owned by a pool, while the actor is whoever made it's.
+    """An actor as an engine. Implements `Engine`; owned by a pool, while the actor belongs to whoever created it.
 
-    A request that its client leaves is aborted by a call, since an actor does not see that nobody reads any more.
+    A request whose client leaves is aborted by a call, since an actor does not notice that its answer is not read.
     """
 
     kind = "ray"
@@ -75,7 +75,7 @@ class RayActorEngine:
         self._aborts: set[asyncio.Task[None]] = set()
 
     async def check(self) -> EngineFacts:
-        """Make sure that the actor has the methods of an engine; return what it tells of itself."""
+        """Make sure that the actor has the methods of an engine; return what it reports."""
         if missing := [method for method in _METHODS if not hasattr(getattr(self._handle, method, None), "remote")]:
             raise NotAnEngineError(
                 f"the actor {self.name!r} has no method {', '.join(missing)}",
@@ -95,7 +95,7 @@ class RayActorEngine:
         return _reading(self.name, await self._told())
 
     async def sleep(self) -> None:
-        """Have an idle actor release its memory."""
+        """Make an idle actor release its memory."""
         load = await self.load()
         if load.is_asleep:
             return
@@ -103,16 +103,16 @@ class RayActorEngine:
         await self._call("sleep", within_s=self._config.start_timeout)
 
     async def wake(self) -> None:
-        """Have the actor take its memory."""
+        """Make the actor take its memory again."""
         await self._call("wake", within_s=self._config.start_timeout)
 
     async def abort(self, request_id: str) -> None:
-        """Have it let go of a request."""
+        """Abort a request."""
         await self._call("abort", request_id, within_s=self._config.engine_timeout)
 
     @asynccontextmanager
     async def answer(self, request: Outgoing) -> AsyncIterator[EngineAnswer]:
-        """Send a request, and give its answer: a stream where the actor's method is a generator."""
+        """Send a request, and yield its answer: a stream if the actor's method is a generator."""
         is_whole = False
 
         async def chunks(first: Any, rest: AsyncIterator[Any]) -> AsyncIterator[bytes]:
@@ -144,7 +144,7 @@ class RayActorEngine:
                 self._abort_behind(request.request_id)
 
     async def close(self) -> None:
-        """Wait for aborts that are under way; the actor goes on."""
+        """Wait for pending aborts; the actor keeps running."""
         while self._aborts:
             await asyncio.wait(self._aborts)
 
@@ -157,7 +157,7 @@ class RayActorEngine:
         return told
 
     async def _call(self, method: str, *arguments: object, within_s: float) -> Any:
-        """Return what a method returns; all but `chat` may be called again, since they do nothing twice."""
+        """Return a method's result; for all methods but `chat`, which are idempotent and may be retried."""
 
         async def once() -> Any:
             with suppress(TimeoutError):
@@ -176,14 +176,14 @@ class RayActorEngine:
     async def _answered(self, method: str, sent: Any) -> Any:
         try:
             return await sent if inspect.isawaitable(sent) else sent
-        except Exception as error:  # noqa: BLE001 - the actor's own errors come out here, of any class
+        except Exception as error:  # noqa: BLE001 - the actor's own errors surface here, of any class
             raise _failed(self.name, method, error) from None
 
     def _abort_behind(self, request_id: str) -> None:
-        """Abort without waiting: whoever leaves has no time, or is being cancelled."""
+        """Abort without waiting: the caller may be being cancelled."""
 
         async def abort() -> None:
-            with suppress(EngineError):  # a dead actor has let go; one that hangs is found out by its readings
+            with suppress(EngineError):  # a dead actor has no request left; one that hangs is detected by its readings
                 await self.abort(request_id)
 
         task = asyncio.create_task(abort(), name=f"abort {request_id}")
@@ -192,11 +192,11 @@ class RayActorEngine:
 
 
 async def _parts(name: str, sent: AsyncIterable[Any]) -> AsyncIterator[Any]:
-    """Yield the parts of a stream: a generator of Ray yields references, any other one the parts themselves."""
+    """Yield the parts of a stream: a Ray generator yields references, any other generator the parts themselves."""
     try:
         async for part in sent:
             yield await part if inspect.isawaitable(part) else part
-    except Exception as error:  # noqa: BLE001 - the actor's own errors come out here, of any class
+    except Exception as error:  # noqa: BLE001 - the actor's own errors surface here, of any class
         raise _failed(name, "chat", error) from None
 
 
@@ -226,5 +226,5 @@ def _reading(name: str, told: Mapping[str, Any]) -> EngineLoad:
                 f"{field} in load() of the actor {name!r} must be an integer >= 0 (got {number!r})", is_final=True
             )
     if "running" not in numbers:
-        raise EngineError(f"load() of the actor {name!r} tells no running requests", is_final=True)
+        raise EngineError(f"load() of the actor {name!r} does not report running requests", is_final=True)
     return EngineLoad(**numbers, is_asleep=bool(told.get("is_asleep", False)))

@@ -1,4 +1,4 @@
-"""Files about engines: which pool of this user one belongs to, and which of its memory is released."""
+"""Files about engines: which of this user's pools an engine belongs to, and which of its memory is released."""
 
 from __future__ import annotations
 
@@ -19,36 +19,36 @@ _ELSEWHERE: Final = "Remove it, or set TMPDIR to a folder of your own."
 
 
 def state_folder() -> Path:
-    """Return the folder of this user and machine in which claims and records of engines lie; made when needed.
+    """Return this user's folder for claims and records of engines on this machine, creating it if needed.
 
     Raises:
-        InvalidElasticError: it cannot be made, or belongs to somebody else.
+        InvalidElasticError: it cannot be created, or belongs to another user.
     """
     folder = Path(tempfile.gettempdir()) / f"headgate-elastic-{os.getuid()}"
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         owner = folder.stat().st_uid
     except OSError as error:
-        raise InvalidElasticError(f"the folder {folder} cannot be made: {error}", next_step=_ELSEWHERE) from None
-    if owner != os.getuid():  # anybody may make folders in a temporary one
+        raise InvalidElasticError(f"the folder {folder} cannot be created: {error}", next_step=_ELSEWHERE) from None
+    if owner != os.getuid():  # any user may create folders in a temporary folder
         raise InvalidElasticError(f"the folder {folder} belongs to user {owner}", next_step=_ELSEWHERE)
     return folder
 
 
 def file_name(address: str) -> str:
-    """Return the name, without an ending, of an engine's files."""
+    """Return the name of an engine's files, without an extension."""
     return hashlib.blake2b(address.encode(), digest_size=12).hexdigest()
 
 
 class ReleasedTags:
     """The tags whose memory an engine has released. Owned by one adapter.
 
-    SGLang tells nobody what it has released, and dies of a tag that is released or resumed twice (a KeyError in its
-    scheduler, an `exit` in its memory saver). So this is written before a tag is touched, as if it had been done; a
-    call that was not answered in time was delivered, and is done by the time that the engine answers anything.
+    SGLang does not report what it has released, and crashes if a tag is released or resumed twice (a KeyError in its
+    scheduler, an `exit` in its memory saver). So each change is recorded before it is made, as if it were done; a call
+    that timed out was delivered, and has taken effect by the time the engine answers anything.
 
-    The record is of one life of the engine: what is different in each (`incarnation`) is kept with it, and another life
-    begins with nothing released.
+    The record applies to one process of the engine. It includes what distinguishes that process from others
+    (`incarnation`); another process starts with nothing released.
     """
 
     def __init__(self, address: str, folder: Path | None = None) -> None:
@@ -64,20 +64,20 @@ class ReleasedTags:
         return bool(self._tags)
 
     def met(self, incarnation: str) -> None:
-        """Take note of which life of the engine answers: what was released in an earlier one is no longer."""
+        """Record which process of the engine answers: nothing that an earlier one released is still released."""
         if incarnation != self._incarnation:
             self._incarnation = incarnation
             self._tags.clear()
             self._save()
 
     def died(self) -> None:
-        """Take note that the engine's process is gone."""
+        """Record that the engine's process is gone."""
         if self._tags:
             self._tags.clear()
             self._save()
 
     def set(self, tag: str, *, is_released: bool) -> None:
-        """Note that a tag is, or is about to be, released or resumed."""
+        """Record that a tag is, or is about to be, released or resumed."""
         if (tag in self._tags) is is_released:
             return
         before = set(self._tags)
@@ -85,7 +85,7 @@ class ReleasedTags:
         try:
             self._save()
         except EngineError:
-            self._tags = before  # nothing is done that would be forgotten
+            self._tags = before  # the caller must not make a change that is not recorded
             raise
 
     def _load(self) -> None:
@@ -93,27 +93,27 @@ class ReleasedTags:
             kept = orjson.loads(self._path.read_bytes())
             self._incarnation, self._tags = str(kept["incarnation"]), {str(tag) for tag in kept["tags"]}
         except (FileNotFoundError, ValueError, KeyError, TypeError):
-            return  # none yet, or a machine that lost power while it was written: as for an engine never met
+            return  # there is none yet, or a power failure has damaged it: treat the engine as never seen
 
     def _save(self) -> None:
         try:
-            self._path.parent.mkdir(mode=0o700, exist_ok=True)  # temporary folders are tidied up
+            self._path.parent.mkdir(mode=0o700, exist_ok=True)  # the system may have cleaned up the temporary folder
             write_whole({self._path: orjson.dumps({"incarnation": self._incarnation, "tags": sorted(self._tags)})})
         except OSError as error:
-            raise EngineError(f"what the engine has released cannot be noted in {self._path}: {error}") from None
+            raise EngineError(f"what the engine has released cannot be recorded in {self._path}: {error}") from None
 
 
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1", "0.0.0.0", "::"})  # noqa: S104 - compared, not bound
 
 
 def claim(address: str, holder: str) -> FileLock:
-    """Return the right of one pool to put the engine at an address to sleep; whoever gets it gives it back.
+    """Return one pool's exclusive claim to put the engine at an address to sleep; the caller gives it back.
 
-    It ends with its process, however that dies.
+    The claim ends with its process, however that dies.
 
     Args:
-        address: its URL; spellings of the same address are the same engine.
-        holder: name of the pool, for whom it keeps out.
+        address: the engine's URL; all spellings of an address are the same engine.
+        holder: name of the pool, for the error that other pools get.
 
     Raises:
         WorkerClaimedError: it belongs to another pool, of this process or another one.
@@ -127,7 +127,7 @@ def claim(address: str, holder: str) -> FileLock:
 
 
 def same_for_all(address: str) -> str:
-    """Return one spelling for all of an address: an engine of this machine has several names."""
+    """Return the canonical spelling of an address: an engine of this machine has several names."""
     parts = urlsplit(address)
     if parts.scheme not in {"http", "https"}:
         return address

@@ -1,4 +1,4 @@
-"""SGLang over its own HTTP API: sleeps by releasing memory by tags, which it neither tells nor takes twice."""
+"""SGLang over its own HTTP API: sleeps by releasing memory tags, whose state it does not report."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ from headgate.elastic.worker import EngineLoad
 
 _TO_SLEEP: Final = ("kv_cache", "weights")
 _TO_WAKE: Final = ("weights", "kv_cache")
-"""The weights first: what the KV cache takes is what is left."""
+"""The weights first: the KV cache takes the memory that is left."""
 
 _WITHOUT_BACKUP: Final = ("kv_cache",)
-"""Weights that are released without a copy in the host's memory are lost: the engine would wake and answer nonsense."""
+"""Weights that are released without a copy in host memory are lost: the engine would wake and answer nonsense."""
 
 _ONE_LIFE: Final = ("random_seed", "version", "model_path", "tp_size", "dp_size", "nccl_port", "pid")
-"""What tells one life of a server from the next; the seed is drawn at its start where it is not given."""
+"""Fields that distinguish one process of a server from the next; unless given, the seed is drawn at its start."""
 
 _NOT_READY: Final = frozenset({503})
 _GATEWAY_TIMEOUT: Final = frozenset({504})
-"""A proxy lost patience with a call that it had delivered."""
+"""A proxy timed out on a call that it had delivered."""
 
 _READY_PAUSE_S: Final = 0.25
 _log = logging.getLogger("headgate.elastic")
@@ -53,9 +53,9 @@ _log = logging.getLogger("headgate.elastic")
 class SGLangEngine(HttpEngine):
     """One SGLang server, 0.5.23 or later, started with `--enable-memory-saver`. Implements `Engine`.
 
-    Without `--enable-weights-cpu-backup` as well it keeps its weights while it sleeps, and frees its KV cache only.
+    Unless it also has `--enable-weights-cpu-backup`, it keeps its weights while it sleeps, and frees only its KV cache.
 
-    `sleep` and `wake` run one at a time. Nothing is sent while anything is released: the engine would die of it.
+    `sleep` and `wake` run one at a time. No request is sent while any memory is released: it would crash the engine.
     """
 
     kind = "sglang"
@@ -66,11 +66,11 @@ class SGLangEngine(HttpEngine):
         super().__init__(http, config, slots=slots)
         self._released = released
         self._is_proven = True
-        """Whether it has computed since its memory was changed."""
+        """Whether it has generated a token since its memory was last changed."""
         self._to_sleep: tuple[str, ...] = _TO_SLEEP
 
     async def check(self) -> EngineFacts:
-        """Make sure that this is SGLang, can free its memory and takes our keys; return what it tells of itself."""
+        """Make sure that this is SGLang, can free its memory and accepts our keys; return what it reports."""
         with no_engine_of_its_kind("SGLang", self.name):
             info = await self._meet()
             if info.get("enable_memory_saver") is not True:
@@ -84,17 +84,17 @@ class SGLangEngine(HttpEngine):
                     "it frees its KV cache when it sleeps, and keeps its weights",
                     self.name,
                 )
-            # Nothing has this id, so nothing happens, except that the administrator's key is looked at.
+            # No request has this id, so the call has no effect except that the admin key is checked.
             await self._http.post("/abort_request", {"rid": "headgate-checks-the-key"})
             models = model_names(await self._http.get("/v1/models"))
             load = await self.load()
         return EngineFacts(models, load.slots, load.token_slots, load.is_asleep)
 
     async def load(self) -> EngineLoad:
-        """Return a reading of all data-parallel ranks together; it takes no memory, so it wakes nothing."""
+        """Return a reading summed over all data-parallel ranks; it needs no memory, so it does not wake the engine."""
         with self._noticing_death():
             if self._released:
-                await self._meet()  # another life of the engine has all its memory
+                await self._meet()  # a restarted engine has all its memory
             reply = await self._http.get("/v1/loads?include=core", once_after=LATE)
         ranks = members(reply, "loads")
         is_asleep = all(tag in self._released for tag in self._to_sleep)
@@ -109,7 +109,7 @@ class SGLangEngine(HttpEngine):
         )
 
     async def sleep(self) -> None:
-        """Flush the cache, then release the KV cache and the weights; only ever of an idle engine, which else dies.
+        """Flush the cache, then release the KV cache and the weights; only if idle, as a busy engine would crash.
 
         Weights that would be lost are kept.
         """
@@ -128,7 +128,7 @@ class SGLangEngine(HttpEngine):
                 require_idle(f"the engine at {self.name}", await self.load())
 
     async def wake(self) -> None:
-        """Take the weights and the KV cache again, wait until the engine is ready, and have it generate one token."""
+        """Resume the weights and the KV cache, wait until the engine is ready, and let it generate one token."""
         async with self._turn:
             with self._noticing_death():
                 await self._meet()
@@ -140,7 +140,7 @@ class SGLangEngine(HttpEngine):
                     await self._warm_up()
 
     async def load_weights(self, path: str) -> None:
-        """Take the weights of another checkpoint of the model in place, awake and idle."""
+        """Load the weights of another checkpoint of the model in place; the engine must be awake and idle."""
         async with self._turn:
             self._is_proven = False
             reply = await self._http.post(
@@ -154,13 +154,13 @@ class SGLangEngine(HttpEngine):
             await self._warm_up()
 
     async def abort(self, request_id: str) -> None:
-        """Have it let go of a request; what the request has so far is still answered."""
+        """Abort a request; the engine still returns what it has generated so far."""
         if (used := self._ids.of(request_id)) is not None:
             await self._http.post("/abort_request", {"rid": used})
 
     @asynccontextmanager
     async def answer(self, request: Outgoing) -> AsyncIterator[EngineAnswer]:
-        """Send a request, and give its answer."""
+        """Send a request, and yield its answer."""
         if self._released:
             raise EngineError(f"the engine at {self.name} sleeps; a request would kill it")
         with self._ids.use(request.request_id) as used:
@@ -169,7 +169,7 @@ class SGLangEngine(HttpEngine):
                 yield answer
 
     async def _meet(self) -> Mapping[str, Any]:
-        """Return what the server tells of itself, having noted which life of it answers."""
+        """Return what the server reports about itself, and record which process of it answers."""
         reply = await self._http.get("/server_info", once_after=LATE)
         info = document(reply)
         if "enable_memory_saver" not in info:
@@ -179,11 +179,11 @@ class SGLangEngine(HttpEngine):
         return info
 
     async def _change(self, path: str, tag: str, *, is_released: bool) -> None:
-        """Release or resume the memory of one tag; the record says that it was done from before it is asked for."""
+        """Release or resume the memory of one tag; the change is recorded before it is requested."""
         self._is_proven = False
         self._released.set(tag, is_released=is_released)
         try:
-            # Weights take long to move, and a second call in the meantime would be the engine's death.
+            # Moving weights takes long, and a second call meanwhile would crash the engine.
             reply = await self._http.post(
                 path,
                 {"tags": [tag]},
@@ -203,10 +203,10 @@ class SGLangEngine(HttpEngine):
         reply.checked()
 
     async def _get_ready(self) -> None:
-        """Return once the server says that it is ready; one that was restarted still loads its weights."""
+        """Return once the server reports that it is ready; after a restart it may still be loading its weights."""
         try:
             async with asyncio.timeout(self._config.start_timeout):
-                while (await self._http.get("/ready", takes=_NOT_READY)).status in _NOT_READY:  # noqa: ASYNC110 - it tells nobody
+                while (await self._http.get("/ready", takes=_NOT_READY)).status in _NOT_READY:  # noqa: ASYNC110 - no events
                     await asyncio.sleep(_READY_PAUSE_S)
         except TimeoutError:
             late_s = self._config.start_timeout

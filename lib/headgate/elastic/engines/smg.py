@@ -1,4 +1,4 @@
-"""An engine behind an SGLang gateway (`smg`): one of its workers while it is awake, and none before it sleeps."""
+"""An engine behind an SGLang gateway (`smg`): added to its workers when it wakes, removed before it sleeps."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _WORKERS: Final = "/workers"
 _FIRST_PAUSE_S: Final = 0.05
 _LONGEST_PAUSE_S: Final = 1.0
 _IDLE_READINGS: Final = 2
-"""A request that the gateway had chosen the engine for may arrive after one."""
+"""Idle readings required: a request that the gateway had already routed here may arrive after the first."""
 
 _NOT_FOUND: Final = 404
 _CONFLICT: Final = 409
@@ -29,13 +29,13 @@ _CONFLICT: Final = 409
 class SmgEngine:
     """An engine that is a gateway's worker while it is awake. Implements `Engine`.
 
-    The users of the gateway send it requests beside the pool's, so what it has is known from the engine alone.
+    It gets requests from the gateway's users in addition to the pool's, so only the engine itself knows its load.
     """
 
     kind = "smg"
 
     def __init__(self, engine: Engine, router: EngineHttp, config: ElasticConfig, api_key: Secret) -> None:
-        """Take the gateway over its REST API (smg 1.13), and the key with which it asks the engine."""
+        """Use a gateway through its REST API (smg 1.13); `api_key` is the key that the gateway sends to the engine."""
         self._engine = engine
         self._router = router
         self._config = config
@@ -47,32 +47,32 @@ class SmgEngine:
         return self._engine.name
 
     async def check(self) -> EngineFacts:
-        """Make sure of both, the engine and the gateway; the gateway's list is put right where it is not."""
+        """Check both the engine and the gateway, and correct the gateway's list of workers if needed."""
         await self._check_router()
         facts = await self._engine.check()
-        # A request that a gateway sends to a sleeping engine would kill it.
+        # A request that the gateway sends to a sleeping engine would crash it.
         await (self.unroute() if facts.is_asleep else self.route())
         return facts
 
     async def load(self) -> EngineLoad:
-        """Return a reading of the engine: the gateway's requests are in it."""
+        """Return a reading of the engine, which includes the gateway's requests."""
         return await self._engine.load()
 
     async def route(self) -> None:
-        """Have the gateway send requests here, and return once it does. Idempotent.
+        """Add the engine to the gateway, and return once the gateway sends it requests. Idempotent.
 
         Raises:
             EngineError: the gateway does not, within `start_timeout`.
         """
-        # Its own drain is a fixed pause and not until the engine is idle: it is told to make none.
+        # The gateway's own drain is a fixed pause that does not wait until the engine is idle, so it is set to 0.
         wanted: dict[str, Any] = {"url": self.name, "health": {"drain_settle_secs": 0}}
         if self._api_key:
             wanted["api_key"] = self._api_key.reveal()
-        (await self._router.post(_WORKERS, wanted)).checked(_CONFLICT)  # it is there, or is being added
+        (await self._router.post(_WORKERS, wanted)).checked(_CONFLICT)  # already listed, or being added
         await self._until("ready", self._config.start_timeout)
 
     async def unroute(self) -> None:
-        """Have the gateway send no further request here; those it has sent go on. Idempotent."""
+        """Remove the engine from the gateway; requests already sent continue. Idempotent."""
         worker = await self._worker()
         if worker is None:
             return
@@ -80,10 +80,10 @@ class SmgEngine:
         await self._until(None, self._config.drain_timeout)
 
     async def sleep(self) -> None:
-        """Take it out of the gateway, wait until it has nothing left, and put it to sleep.
+        """Remove it from the gateway, wait until it is idle, and put it to sleep.
 
         Raises:
-            EngineError: it still has requests after `drain_timeout`, and is in the gateway again; or it failed.
+            EngineError: it still has requests after `drain_timeout`, and was added to the gateway again; or it failed.
         """
         await self.unroute()
         if not await self._gets_idle():
@@ -103,7 +103,7 @@ class SmgEngine:
         await self.route()
 
     async def abort(self, request_id: str) -> None:
-        """Have it let go of a request of the pool's."""
+        """Abort a request of the pool."""
         await self._engine.abort(request_id)
 
     def answer(self, request: Outgoing) -> AbstractAsyncContextManager[EngineAnswer]:
@@ -111,12 +111,12 @@ class SmgEngine:
         return self._engine.answer(request)
 
     async def close(self) -> None:
-        """Give up connections; legal twice. The engine stays in the gateway's list as it is."""
+        """Close the connections; legal twice. The gateway's list of workers is left as it is."""
         await self._router.close()
         await self._engine.close()
 
     async def _check_router(self) -> None:
-        """Make sure that the gateway is one; raises NotAnEngineError where it is not, or refuses the key."""
+        """Check that the router is a gateway; raises NotAnEngineError if it is not, or refuses the key."""
         address = self._router.address
         try:
             told = document(await self._router.get(_WORKERS, is_admin=True))
@@ -130,14 +130,14 @@ class SmgEngine:
             raise NotAnEngineError(f"{address} does not answer as an SGLang gateway: it lists no workers")
 
     async def _worker(self) -> Mapping[str, Any] | None:
-        """Return the engine as the gateway lists it; None where it does not."""
+        """Return the engine's entry in the gateway's list; None if it is not listed."""
         listed = document(await self._router.get(_WORKERS, is_admin=True)).get("workers", [])
         return next(
             (each for each in listed if same_for_all(str(each.get("url", ""))) == same_for_all(self.name)), None
         )
 
     async def _until(self, wanted: str | None, within_s: float) -> None:
-        """Return once the engine is listed as `wanted`, None for not at all; the gateway tells nobody of changes."""
+        """Poll until the engine is listed as `wanted`, or with None not at all; the gateway sends no events."""
         pause_s, status = _FIRST_PAUSE_S, None
         try:
             async with asyncio.timeout(within_s):
@@ -149,7 +149,7 @@ class SmgEngine:
                     await asyncio.sleep(pause_s)
                     pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
         except TimeoutError:
-            want = "not take it as a worker" if wanted else "not let go of it"
+            want = "not add it as a worker" if wanted else "not remove it"
             raise EngineError(
                 f"the gateway at {self._router.address} did {want} within {within_s:g} s: {self.name} is {status}"
             ) from None

@@ -1,4 +1,4 @@
-"""From what a user writes of an engine to the adapter for it."""
+"""The specification of an engine as a user writes it, and the adapter made from it."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from headgate.elastic.settings import ElasticConfig
 
 EngineKind = Literal["auto", "sglang", "vllm", "ray"]
 FindActor = Callable[[str], Any]
-"""Returns the handle of the actor of a name."""
+"""Returns the handle of the actor with a given name."""
 
 _RAY: Final = "ray://"
 
 
 class NamedEngine(BaseModel):
-    """One engine, without the keys that it asks for.
+    """One engine, without its keys.
 
     Attributes:
         url: its address, `http://host:port`; or `ray://name` for an actor.
         kind: whose API it speaks; `auto` asks it.
-        slots: requests that it is given at once at most; a server that runs fewer is given fewer.
-        router: address of an SGLang gateway (`smg`) to which it is added when it wakes, and from which it is taken
+        slots: most requests that it is given at once; a server that runs fewer is given fewer.
+        router: address of an SGLang gateway (`smg`) to which it is added when it wakes, and from which it is removed
             before it sleeps.
     """
 
@@ -58,12 +58,12 @@ class NamedEngine(BaseModel):
         if self.is_actor and self.router is not None:
             raise ValueError(f"an actor cannot be a worker of the gateway {self.router!r}")
         if self.is_actor and self.slots is not None:
-            raise ValueError(f"the slots of an actor are what its load() tells (got {self.slots})")
+            raise ValueError(f"slots must not be given for an actor, whose load() reports them (got {self.slots})")
         return self
 
     @property
     def is_actor(self) -> bool:
-        """Whether it is an actor and no server."""
+        """Whether it is an actor rather than a server."""
         return self.url.startswith(_RAY)
 
 
@@ -72,7 +72,7 @@ class EngineSpec(NamedEngine):
 
     Attributes:
         api_key: for requests.
-        admin_key: for what puts it to sleep, where that takes another key (SGLang's `--admin-api-key`).
+        admin_key: for putting it to sleep, if that takes another key (SGLang's `--admin-api-key`).
         router_key: for the gateway.
     """
 
@@ -86,22 +86,22 @@ class EngineSpec(NamedEngine):
 
 
 async def open_engine(spec: EngineSpec, config: ElasticConfig, *, find_actor: FindActor | None = None) -> Engine:
-    """Return the adapter of an engine; nothing of it is checked yet but whose API it speaks, where that is not said.
+    """Return the adapter of an engine; it is not checked yet, except that `kind: auto` asks whose API it speaks.
 
     Args:
-        spec: what a user wrote.
+        spec: the engine as a user wrote it.
         config: deadlines and attempts.
         find_actor: returns the handle of an actor by its name, for `ray://name`.
 
     Raises:
-        NotAnEngineError: `kind` is `auto`, and what answers speaks neither API.
+        NotAnEngineError: `kind` is `auto`, and the server speaks neither API.
         EngineError: `kind` is `auto`, and nothing answers.
-        InvalidElasticError: it is an actor, and actors cannot be found here.
+        InvalidElasticError: it is an actor, and `find_actor` is None.
     """
     if spec.is_actor:
         if find_actor is None:
             raise InvalidElasticError(
-                f"the engine {spec.url!r} is a Ray actor, which is not looked for here",
+                f"the engine {spec.url!r} is a Ray actor, and no Ray cluster is connected here",
                 next_step="Run the pool through its flow or from Python, where Ray is connected.",
             )
         return RayActorEngine(spec.url, find_actor(spec.url.removeprefix(_RAY)), config)
@@ -120,7 +120,7 @@ async def open_engine(spec: EngineSpec, config: ElasticConfig, *, find_actor: Fi
 
 
 async def _kind_of(http: EngineHttp) -> str:
-    """Return whose API is spoken, by a route that only one of them has; closes the connections where none is."""
+    """Return whose API is spoken, by a route that only one of them has; closes the connections if neither is."""
     try:
         if _tells(await http.get("/server_info"), "enable_memory_saver"):
             return "sglang"
@@ -150,7 +150,7 @@ def _tells(reply: Reply, name: str) -> bool:
 
 
 def _address(written: str) -> str:
-    """Return an address in one form: without what engines' clients add to it."""
+    """Return an address in one form, without the `/v1` that clients of engines add to it."""
     if written.startswith(_RAY) and len(written) > len(_RAY):
         return written
     try:

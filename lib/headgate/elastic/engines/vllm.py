@@ -1,4 +1,4 @@
-"""vLLM over its own HTTP API: its sleep mode, whose routes exist in its development mode only."""
+"""vLLM over its own HTTP API, including its sleep mode, whose routes exist only in its development mode."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _USAGE: Final = "vllm:kv_cache_usage_perc"
 _CACHE: Final = "vllm:cache_config_info"
 
 _TO_WAKE: Final = ("weights", "kv_cache")
-"""One after the other: the KV cache takes what the weights leave. A tag that is awake is answered and skipped."""
+"""One after the other: the KV cache takes the memory that the weights leave. vLLM skips a tag that is awake."""
 
 _NOT_FOUND: Final = 404
 _DEVELOPMENT: Final = "Start it with the environment variable VLLM_SERVER_DEV_MODE=1 and with --enable-sleep-mode."
@@ -37,30 +37,30 @@ _DEVELOPMENT: Final = "Start it with the environment variable VLLM_SERVER_DEV_MO
 class VLLMEngine(HttpEngine):
     """One vLLM server, started with `VLLM_SERVER_DEV_MODE=1` and `--enable-sleep-mode`. Implements `Engine`.
 
-    It tells whether it sleeps, so nothing is recorded here. `sleep` and `wake` run one at a time.
+    It reports whether it sleeps, so no record is needed. `sleep` and `wake` run one at a time.
     """
 
     kind = "vllm"
 
     async def check(self) -> EngineFacts:
-        """Make sure that this is vLLM, has what sleeping needs and takes our key; return what it tells of itself."""
+        """Make sure that this is vLLM, can sleep and accepts our key; return what it reports."""
         with no_engine_of_its_kind("vLLM", self.name):
             version = document(await self._http.get("/version"))
             if not isinstance(version.get("version"), str):
-                raise EngineError("GET /version tells no version", is_final=True)
+                raise EngineError("GET /version reports no version", is_final=True)
             await self._look_for_sleep_mode()
             models = model_names(await self._http.get("/v1/models"))
             load = await self.load()
         return EngineFacts(models, load.slots, load.token_slots, load.is_asleep)
 
     async def load(self) -> EngineLoad:
-        """Return a reading of all its engine cores together, sleeping or not."""
+        """Return a reading summed over all its engine cores, asleep or awake."""
         is_asleep = await self._is_asleep()
         reply = await self._http.get("/metrics", once_after=LATE)
         found = metric_samples(reply.body.decode("utf-8", "replace"), (_RUNNING, _WAITING, _USAGE, _CACHE))
         if not reply.is_ok or not found[_RUNNING]:
             raise EngineError(
-                f"{reply.call} tells no {_RUNNING}; was it started with --disable-log-stats?", is_final=True
+                f"{reply.call} does not report {_RUNNING}; was it started with --disable-log-stats?", is_final=True
             )
         room = sum(_tokens_of(labels) for labels, _ in found[_CACHE]) or None
         usages = [value for _, value in found[_USAGE]]
@@ -74,33 +74,33 @@ class VLLMEngine(HttpEngine):
         )
 
     async def sleep(self) -> None:
-        """Move the weights to the machine's own memory and throw the KV cache away."""
+        """Move the weights to host memory and discard the KV cache."""
         async with self._turn:
             load = await self.load()
             if load.is_asleep:
                 return
             require_idle(f"the engine at {self.name}", load)
-            # `wait` instead of the default `abort`: what others send in this moment is lost by neither of us.
+            # `wait` instead of the default `abort`, so that requests that others send just now are not lost.
             await self._move("/sleep?level=1&mode=wait")
             if not await self._is_asleep():
-                raise EngineError(f"the engine at {self.name} answered that it sleeps, and does not")
+                raise EngineError(f"the engine at {self.name} accepted the call to sleep, and is still awake")
 
     async def wake(self) -> None:
-        """Take the weights and the KV cache again, and return once it answers requests."""
+        """Wake the weights and the KV cache, and return once it answers requests."""
         async with self._turn:
             if not await self._is_asleep():
                 return
             for tag in _TO_WAKE:
                 await self._move(f"/wake_up?tags={tag}")
             if await self._is_asleep():
-                await self._move("/wake_up")  # something else is asleep, too: others' doing
+                await self._move("/wake_up")  # something else was put to sleep, too, not by us
             if await self._is_asleep():
-                raise EngineError(f"the engine at {self.name} was woken, and sleeps")
+                raise EngineError(f"the engine at {self.name} was woken, and is still asleep")
             (await self._http.post("/reset_prefix_cache")).checked()
             (await self._http.get("/health")).checked()
 
     async def load_weights(self, path: str) -> None:
-        """Take the weights of another checkpoint of the model in place, awake and idle."""
+        """Load the weights of another checkpoint of the model in place; the engine must be awake and idle."""
         async with self._turn:
             asked = {"method": "reload_weights", "kwargs": {"weights_path": path}}
             for route, body in (("/collective_rpc", asked), ("/reset_prefix_cache", None)):
@@ -108,17 +108,17 @@ class VLLMEngine(HttpEngine):
                 reply.checked()
 
     async def abort(self, request_id: str) -> None:
-        """Have it let go of a request; what the request has so far is still answered."""
+        """Abort a request; the engine still returns what it has generated so far."""
         used = self._ids.of(request_id)
         if used is None:
             return
-        # The ids that it made of ours, for a chat and for a completion; an empty list would mean all requests.
+        # The ids that vLLM derives from ours, for a chat and for a completion; an empty list would mean all requests.
         known = [f"chatcmpl-{used}", f"cmpl-{used}", f"cmpl-{used}-0", used]
         (await self._http.post("/abort_requests", {"request_ids": known})).checked(_NOT_FOUND)
 
     @asynccontextmanager
     async def answer(self, request: Outgoing) -> AsyncIterator[EngineAnswer]:
-        """Send a request, and give its answer."""
+        """Send a request, and yield its answer."""
         with self._ids.use(request.request_id) as used:
             headers = {name: value for name, value in request.headers.items() if name.lower() != "x-request-id"}
             headers["X-Request-Id"] = used
@@ -128,11 +128,11 @@ class VLLMEngine(HttpEngine):
     async def _is_asleep(self) -> bool:
         told = document(await self._http.get("/is_sleeping", once_after=LATE)).get("is_sleeping")
         if not isinstance(told, bool):
-            raise EngineError(f"the engine at {self.name} does not tell whether it sleeps", is_final=True)
+            raise EngineError(f"the engine at {self.name} does not report whether it sleeps", is_final=True)
         return told
 
     async def _move(self, path: str) -> None:
-        # Weights take long to move. A call that was answered late is not made again: the next one sees what is.
+        # Moving weights takes long. A call that timed out is not retried: the next command sees the actual state.
         reply = await self._http.post(path, within_s=self._config.start_timeout, once_after=MAYBE_DONE)
         if not reply.is_ok:
             raise reply.error(is_final=reply.status == _NOT_FOUND)

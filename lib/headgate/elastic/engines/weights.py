@@ -1,4 +1,4 @@
-"""Weights on this node: a path as it is, and what lies in S3 fetched once for all engines of the node."""
+"""Weights on this node: paths are used as they are, weights in S3 are fetched once for all engines of the node."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from headgate.durable.locks import FileLock
 from headgate.elastic.errors import EngineError
 
 FOLDER_VARIABLE: Final = "HEADGATE_WEIGHTS_CACHE"
-"""Names the folder for fetched weights; `~/.cache/headgate/weights` where it is not set."""
+"""Variable with the folder for fetched weights; `~/.cache/headgate/weights` if it is not set."""
 
 ROOM_VARIABLE: Final = "HEADGATE_WEIGHTS_CACHE_GB"
-"""How much may lie there, in units of 10**9 bytes."""
+"""Variable with the size limit of that folder, in units of 10**9 bytes."""
 
 _USUAL_GB: Final = 200.0
 _KEPT_S: Final = 3_600.0
-"""What was used within the last hour may be being read, and is not removed for other weights."""
+"""Weights used within the last hour may still be being read, and are not removed for others."""
 
 _ADDRESS: Final = re.compile(r"(s3|r2|file)://.+")
 
@@ -34,16 +34,16 @@ async def weights_here(weights: str) -> str:
     """Return where an engine of this node finds its weights: a path, or a name that the engine itself looks up.
 
     Raises:
-        EngineError: they are not there, or cannot be fetched.
+        EngineError: they do not exist, or cannot be fetched.
     """
     return await asyncio.to_thread(_here, weights)
 
 
 def size_of(weights: str | Path) -> int:
-    """Return the bytes of weights on this node; 0 of a name that the engine itself looks up."""
+    """Return the size in bytes of weights on this node; 0 for a name that the engine itself looks up."""
     path, size = Path(weights), 0
     for file in path.rglob("*") if path.is_dir() else [path]:
-        with suppress(OSError):  # a training has just removed it
+        with suppress(OSError):  # a training may just have removed it
             size += file.stat().st_size if file.is_file() else 0
     return size
 
@@ -69,7 +69,7 @@ def _here(weights: str) -> str:
 
 
 def _fetched(address: str, folder: Path) -> Path:
-    """Return the copy of what lies at an address now; other weights at the same address are another copy."""
+    """Return a local copy of the current weights at an address; a later version there gets another copy."""
     import fsspec  # type: ignore[import-untyped]  # noqa: PLC0415 - a third of a second, for those who fetch
 
     files, root = fsspec.core.url_to_fs(address)
@@ -99,10 +99,10 @@ def _fetched(address: str, folder: Path) -> Path:
 
 
 def _make_room(folder: Path, wanted_bytes: int) -> None:
-    """Remove copies that were not used for longest until there is room for so many bytes.
+    """Remove the least recently used copies until there is room for `wanted_bytes`.
 
     Raises:
-        EngineError: there is none.
+        EngineError: there is not enough room.
     """
     limit = float(os.environ.get(ROOM_VARIABLE) or _USUAL_GB) * 1e9
     copies = sorted((each for each in folder.iterdir() if each.is_dir()), key=lambda each: each.stat().st_mtime)

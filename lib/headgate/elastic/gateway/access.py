@@ -1,4 +1,4 @@
-"""Who may call a gateway: whoever has a token, or everybody of this machine where there are none."""
+"""Who may call a gateway: callers with a token, or any process of this machine if there are no tokens."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from headgate.net.tokens import Refusal, Scope
 
 
 class Caller(NamedTuple):
-    """Who calls.
+    """The caller of a request.
 
     Attributes:
-        name: of the token; empty where there is none.
-        may_steer: whether it may change the pool.
+        name: name of the token; empty without one.
+        may_steer: whether the caller may change the pool.
     """
 
     name: str
@@ -31,14 +31,14 @@ class Caller(NamedTuple):
 
 
 class Callers:
-    """The tokens of one gateway. Compared by their digests: how long that takes says nothing about them.
+    """The tokens of one gateway. They are compared by digest, so that timing reveals nothing about them.
 
     Args:
-        tokens: name -> token of whoever may ask models; without any everybody may.
-        operators: the same for who may steer the pool, and ask; without any, whoever may ask may steer.
-        host: that the gateway listens on.
-        kept: tells callers by the tokens of a database: the scope `submit` asks models, `read` sees the pool, `admin`
-            steers it, too. It belongs to these callers from now on.
+        tokens: name -> token that may ask models; without any, every caller may.
+        operators: name -> token that may ask models and steer the pool; without any, all that may ask may steer.
+        host: address that the gateway listens on.
+        kept: identifies callers by the tokens of a database: the scope `submit` may ask models, `read` may see the
+            pool, `admin` may also steer it. This object owns it from now on.
     """
 
     def __init__(
@@ -60,10 +60,10 @@ class Callers:
         """Return the tokens that settings name.
 
         Raises:
-            InvalidElasticError: a variable is not set.
-            InvalidInputError: `tokens` names no database.
+            InvalidElasticError: an environment variable is not set.
+            InvalidInputError: `tokens` does not name a database.
             TokenStoreError: the database cannot be opened.
-            InvalidSettingError: other machines could reach the gateway, and it asks nobody for a token.
+            InvalidSettingError: other machines could reach the gateway, and it requires no token.
         """
         found = {
             place: {name: secret_of(variable, environ, f"gateway.{place}") for name, variable in variables.items()}
@@ -79,18 +79,18 @@ class Callers:
         return cls(found["tokens_env"], found["operators_env"], settings.host, kept)
 
     def close(self) -> None:
-        """Give the database up; legal twice."""
+        """Close the database; legal twice."""
         if self._kept is not None:
             self._kept.close()
 
     async def caller(self, headers: Mapping[str, str], scope: Scope = Scope.SUBMIT) -> Caller:
-        """Return who sent a request that needs a scope.
+        """Return the caller of a request that needs a scope.
 
         Raises:
-            UnauthorizedError: a token is asked for, and there is none or an unknown one.
-            ForbiddenError: the token has another scope, or is a team's.
+            UnauthorizedError: a token is required, and there is none or an unknown one.
+            ForbiddenError: the token lacks the scope, or is a team's.
             TokenStoreError: the tokens of the database cannot be read at present.
-            MisdirectedError: none is asked for, and the request names another host.
+            MisdirectedError: no token is required, and the request names another host.
         """
         given = token_of(headers.get("Authorization"))
         if given is not None and (known := self._callers.get(_digest(given))) is not None:
@@ -111,7 +111,7 @@ class Callers:
         return self._everybody
 
     async def operator(self, headers: Mapping[str, str]) -> Caller:
-        """Return who sent a request that changes the pool; raises as `caller`.
+        """Return the caller of a request that changes the pool; raises like `caller`.
 
         Raises:
             ForbiddenError: the caller may not.
@@ -124,7 +124,7 @@ class Callers:
 
 
 def _allowed(known: authority.Caller, scope: Scope) -> Caller:
-    """Return who has a token of the database; a team's asks models, and neither sees nor steers what all share."""
+    """Return the caller with a token of the database; a team's token may ask models, but not see or steer the pool."""
     is_for_all = known.teams is None
     if not known.has(scope) or not (is_for_all or scope is Scope.SUBMIT):
         raise ForbiddenError(f"the token needs the scope `{scope.value}`{' for all teams' * (not is_for_all)}")

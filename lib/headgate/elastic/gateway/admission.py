@@ -1,4 +1,4 @@
-"""Admission in front of a pool: no more goes in than its workers could take, and groups share that by weight."""
+"""Admission in front of a pool: it admits no more than the workers could take, and groups share that by weight."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ WITHDRAWN: Final = RequestOutcome(OutcomeKind.LOCAL_CANCELLED)
 FAILED: Final = RequestOutcome(OutcomeKind.PROVIDER_FAILURE)
 
 _LOOK_EVERY_S: Final = 1.0
-"""Capacity changes when an engine tells of other slots; looked at after a change, but not at every one of a burst."""
+"""Capacity changes when an engine reports other slots. It is updated after a change, but once per burst of changes."""
 
 _LONGEST_RETRY_S: Final = 60.0
 
@@ -44,16 +44,16 @@ _LONGEST_RETRY_S: Final = 60.0
 class PoolAdmission:
     """Admits the requests of one gateway to its pool, under the keys (pool, model, chat).
 
-    What it adds to the pool's own line, in which groups take turns one by one:
+    It adds to the pool's own queue, in which groups take turns request by request:
 
-    - A bound that follows the pool's capacity: as many requests are in the pool as the `max_workers` largest workers
-      take together. That is all that a policy has to see to want every worker, and whatever is more waits here, where
-      it costs a future and no place in the pool.
-    - Groups share by weight while they wait here; inside the pool's line they do not.
-    - `max_queue` bounds who waits, `queue_timeout` how long, and whoever is refused is told when to come again.
+    - A limit that follows the pool's capacity: at most as many requests are in the pool as its `max_workers` largest
+      workers take together. That is enough for a policy to want every worker; further requests wait here, where each
+      costs only a future.
+    - Groups share capacity by weight while they wait here; inside the pool's queue they do not.
+    - `max_queue` bounds how many wait, `queue_timeout` how long, and refused clients are told when to retry.
 
-    Failures do not lower the limit, and open no breaker: the pool judges its workers one by one, and a client whose
-    requests kill workers must not stop the others.
+    Failures do not lower the limit and open no circuit breaker: the pool judges each worker by itself, and a client
+    whose requests crash workers must not stop the others.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class PoolAdmission:
             await self._clock.sleep(_LOOK_EVERY_S)
 
     def look(self, status: PoolStatus) -> None:
-        """Take the capacity of the pool over."""
+        """Update the limit to the pool's capacity."""
         largest = heapq.nlargest(self._config.max_workers, (worker.slots for worker in status.workers))
         self._service_s = status.demand.service_s
         if (limit := max(1, sum(largest))) != self._limit:
@@ -85,11 +85,11 @@ class PoolAdmission:
             self._admission.set_provider_cap(self._service.name, limit)
 
     async def enter(self, model: str, group: str, request_id: str) -> RequestLease:
-        """Return the right to send a request to the pool, after waiting for it in turn; give it back with `leave`.
+        """Return a lease to send a request to the pool, after waiting for its turn; release it with `leave`.
 
         Raises:
-            PoolFullError: too many wait already, or it has waited too long.
-            PoolClosedError: the gateway stops.
+            PoolFullError: too many are waiting already, or it has waited too long.
+            PoolClosedError: the gateway is stopping.
         """
         key = self._keys.get(model) or self._new_key(model)
         weight = self._weights.get(group, 1.0)
@@ -110,15 +110,15 @@ class PoolAdmission:
             raise self._refusal(denied) from None
 
     def leave(self, lease: RequestLease, outcome: RequestOutcome = SUCCESS) -> None:
-        """Give a right back; whoever is next gets it in the same turn of the loop."""
+        """Release a lease; the next waiter gets it in the same iteration of the event loop."""
         self._admission.release(lease, outcome)
 
     def close(self, reason: str) -> None:
-        """Refuse whoever waits and whoever will come."""
+        """Refuse all present and future waiters."""
         self._admission.shutdown(reason)
 
     def view(self) -> AdmissionView:
-        """Return where admission stands."""
+        """Return the state of admission."""
         return AdmissionView(
             limit=self._limit,
             in_flight=self._admission.in_flight(self._service.name),
@@ -127,7 +127,7 @@ class PoolAdmission:
         )
 
     def requests(self) -> list[RequestStatus]:
-        """Return every model that was asked, as metrics take it."""
+        """Return the status of every model that was requested, for metrics."""
         return [
             replace(key, models=(key.model,), cap=self._limit, limit=min(key.limit, self._limit))
             for key in self._admission.statuses()
@@ -139,14 +139,14 @@ class PoolAdmission:
         return key
 
     def _retry_after_s(self, waiting: int) -> float:
-        """Return when those who wait will have been served, at the pace of all workers."""
+        """Return after how many seconds the waiting requests will have been served, at the pace of all workers."""
         return min(max(1.0, self._service_s * (waiting + 1) / self._limit), _LONGEST_RETRY_S)
 
     def _refusal(self, denied: AdmissionDeniedError) -> PoolFullError | PoolClosedError:
         if denied.reason == "shutdown":
             return PoolClosedError(f"The gateway of the pool {self._service.name} stops")
         return PoolFullError(
-            f"The request was not let into the pool {self._service.name} within queue_timeout "
+            f"The request was not admitted to the pool {self._service.name} within queue_timeout "
             f"{self._config.queue_timeout:g} s",
             retry_after_s=self._retry_after_s(self._admission.waiting()),
         )

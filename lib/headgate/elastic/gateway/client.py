@@ -1,4 +1,4 @@
-"""A client of a gateway's control API: looks at a pool and steers it."""
+"""A client of a gateway's control API, to watch and steer a pool."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from headgate.elastic.gateway.status import GatewayStatus
 TIMEOUT_S: Final = 10.0
 
 _ERRORS: Final = errors_by_code(core_errors, errors)
-"""What a gateway refuses, by its code, so that whoever calls may tell them apart as in one process."""
+"""Errors by their code, so that callers get the same exception types as within one process."""
 
 
 class GatewayClient:
     """Talks to one gateway. Use it as a context manager, or close it.
 
-    Every call raises GatewayUnreachableError where no gateway answers, and otherwise the error that the gateway
+    Every call raises GatewayUnreachableError if no gateway answers, and otherwise the error that the gateway
     answered with: UnauthorizedError, ForbiddenError, UnknownWorkerError, InvalidElasticError, ….
     A worker is named by its id, or by a part of it that no other worker has, such as its port.
 
     Args:
         url: address of the gateway, with or without `/v1`.
-        token: for gateways that ask for one; an operator's for what changes the pool.
-        timeout_s: a call takes so long at most; one that waits for a change takes that time more.
+        token: for gateways that require one; calls that change the pool need an operator's.
+        timeout_s: limit of a call in seconds; a call that waits for a change gets its waiting time in addition.
     """
 
     def __init__(self, url: str, token: Secret | None = None, *, timeout_s: float = TIMEOUT_S) -> None:
@@ -44,7 +44,7 @@ class GatewayClient:
         if token:
             headers["Authorization"] = f"Bearer {token.reveal()}"
         self._timeout_s = timeout_s
-        verify = httpx.create_ssl_context()  # with SSL_CERT_FILE, which `trust_env` would leave out
+        verify = httpx.create_ssl_context()  # respects SSL_CERT_FILE, which `trust_env=False` would ignore
         self._http = httpx.Client(headers=headers, timeout=timeout_s, trust_env=False, verify=verify)
 
     def __enter__(self) -> Self:
@@ -60,21 +60,21 @@ class GatewayClient:
         self._http.close()
 
     def status(self) -> GatewayStatus:
-        """Return where the pool stands."""
+        """Return the status of gateway and pool."""
         return self._status(self._call("GET", "status"))
 
     def watch(self, wait_s: float = 30.0) -> Iterator[GatewayStatus]:
-        """Yield where the pool stands: now, then whenever it has changed, and every `wait_s` at the latest."""
+        """Yield the status: now, then whenever it has changed, and every `wait_s` seconds at the latest."""
         seen = ""
         while True:
             reply = self._call("GET", f"status?wait={wait_s:g}", wait_s=wait_s, headers={"If-None-Match": seen})
             if reply.status_code == httpx.codes.NOT_MODIFIED:
-                reply = self._call("GET", "status")  # times have gone on, if nothing else
+                reply = self._call("GET", "status")  # only durations have changed
             seen = reply.headers.get("ETag", "")
             yield self._status(reply)
 
     def scale(self, workers: int | None) -> GatewayStatus:
-        """Have so many workers awake, whatever the load; None gives the pool back to its policy."""
+        """Keep this many workers awake, whatever the load; None returns the decision to the policy."""
         return self._change("scale", {"workers": workers})
 
     def drain(self, worker: str) -> GatewayStatus:
@@ -86,15 +86,15 @@ class GatewayClient:
         return self._change(f"workers/{quote(worker, safe='')}/wake")
 
     def unpin(self, worker: str) -> GatewayStatus:
-        """Have a worker follow the load again."""
+        """Let a worker follow the load again."""
         return self._change(f"workers/{quote(worker, safe='')}/unpin")
 
     def wake_all(self, for_s: float) -> GatewayStatus:
-        """Wake every worker and put none to sleep for so long, or until `resume`."""
+        """Wake every worker and put none to sleep for `for_s` seconds, or until `resume`."""
         return self._change("wake-all", {"for_s": for_s})
 
     def resume(self) -> GatewayStatus:
-        """Follow the load again: ends `wake_all` and `scale`; workers that are pinned stay so."""
+        """Follow the load again: ends `wake_all` and `scale`; pinned workers stay pinned."""
         return self._change("resume")
 
     def _change(self, path: str, body: object = None) -> GatewayStatus:

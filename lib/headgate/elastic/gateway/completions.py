@@ -1,4 +1,4 @@
-"""The OpenAI-compatible API: each request is read, admitted, given to the pool, and answered as its engine answered."""
+"""The OpenAI-compatible API: each request is parsed, admitted, and sent to the pool, whose answer is passed on."""
 
 from __future__ import annotations
 
@@ -32,33 +32,33 @@ from headgate.models import TASK_HEADER
 from headgate.net.aiohttp_server import read_body
 
 CHARS_PER_TOKEN: Final = 4
-"""What tokenizers make of English on average; of code and other languages more tokens come out."""
+"""Average of tokenizers for English; code and other languages take more tokens."""
 
 ANSWER_TOKENS: Final = 256
-"""What an answer is taken to have where the request does not bound it."""
+"""Assumed length of an answer if the request does not bound it."""
 
 MOST_ANSWER_TOKENS: Final = 4096
-"""What the longest answer is taken to have, as SGLang's scheduler does (`CLIP_MAX_NEW_TOKENS`): clients that allow 32k
-tokens get a few hundred, and workers that kept room for all of it would stand half empty."""
+"""Upper bound of the assumed length, as in SGLang's scheduler (`CLIP_MAX_NEW_TOKENS`): clients that allow 32k tokens
+get a few hundred, and workers that reserved room for all of it would stay half empty."""
 
 MOST_CHOICES: Final = 128
 """OpenAI's own bound on `n`."""
 
 _MOST_VALUES: Final = 2**20
-"""Prompts may be token ids; as many take half a second to parse, in which nobody else is answered."""
+"""Most values in a body, as prompts may be token ids: parsing this many blocks the event loop for half a second."""
 
 CHAT: Final = "/v1/chat/completions"
 COMPLETIONS: Final = "/v1/completions"
 
 
 class ModelRequest(NamedTuple):
-    """A request as far as the gateway reads it.
+    """The fields of a request that the gateway needs.
 
     Attributes:
-        model: that it names; empty where it names none.
-        tokens: that it may take, prompt and answer.
-        prefixes: hashes of its beginning.
-        user: that it names; empty where it names none.
+        model: the model that it names; empty if none.
+        tokens: tokens that it may take, prompt and answer.
+        prefixes: hashes of the beginning of its prompt.
+        user: the user that it names; empty if none.
     """
 
     model: str
@@ -68,10 +68,10 @@ class ModelRequest(NamedTuple):
 
 
 def read_request(path: str, body: bytes) -> ModelRequest:
-    """Return what a body of `CHAT` or `COMPLETIONS` asks for; whatever else is wrong with it, the engine tells.
+    """Return the parsed body of a request to `CHAT` or `COMPLETIONS`; any further validation is left to the engine.
 
     Raises:
-        InvalidRequestError: it is no JSON, no object, or asks for nothing.
+        InvalidRequestError: it is not a JSON object, or has no valid messages or prompt.
     """
     try:
         written: Any = json_value(body, most_values=_MOST_VALUES)
@@ -117,7 +117,7 @@ def _texts(parts: list[Any]) -> Iterator[str]:
 
 
 def _prompt(written: dict[str, Any]) -> list[str]:
-    """Return the texts of a prompt; token ids count as a text of their length."""
+    """Return the texts of a prompt; token ids are turned into a text of corresponding length."""
     prompt = written.get("prompt")
     if isinstance(prompt, str):
         return [prompt]
@@ -129,7 +129,7 @@ def _prompt(written: dict[str, Any]) -> list[str]:
 
 
 def _as_text(token_ids: Any) -> str:
-    """Return a text of as many characters as the tokens stand for, equal where they are equal."""
+    """Return a text with `CHARS_PER_TOKEN` characters per token; prompts with equal tokens get equal texts."""
     if not isinstance(token_ids, list):
         raise InvalidRequestError(f"a prompt must be a string or a list of token ids (got {_kind(token_ids)})")
     return "".join(f"{token!s:.{CHARS_PER_TOKEN}}".rjust(CHARS_PER_TOKEN) for token in token_ids)
@@ -161,20 +161,20 @@ def _kind(value: object) -> str:
 
 
 BLOCK_BYTES: Final = 512
-"""About 128 tokens: what is shared below that is computed again sooner than it is looked up."""
+"""About 128 tokens: recomputing a shorter shared prefix is faster than looking it up."""
 
 MOST_BLOCKS: Final = 16
-"""Of 8 KiB together: longer prompts that are equal so far rarely differ in where they were computed before."""
+"""8 KiB in total: prompts that are equal this far were rarely computed on different workers."""
 
 
 def prefixes_of(pieces: Iterable[str]) -> tuple[int, ...]:
-    """Return one rolling hash for each whole block that a text begins with, the shortest beginning first.
+    """Return one rolling hash for each whole block at the beginning of a text, the shortest prefix first.
 
-    Two texts have as many hashes in common as they have equal blocks at their beginning. Costs nothing beyond the
-    first 8 KiB. A collision sends a request to another worker than it might have gone to, and nothing else.
+    Two texts share as many hashes as they have equal blocks at their beginning. Only the first 8 KiB are read. The only
+    effect of a collision is that a request goes to another worker.
 
     Args:
-        pieces: of the text, in order; where one ends counts, too.
+        pieces: the parts of the text, in order; the boundaries between them count, too.
     """
     beginning = bytearray()
     for piece in pieces:
@@ -198,17 +198,17 @@ REQUEST_ID_HEADER: Final = "X-Request-Id"
 
 _GROUP_CHARS: Final = 100
 _MOST_ANSWER_BYTES: Final = 64 * 1024 * 1024
-"""An answer that is no stream is held until it is whole."""
+"""Largest answer that is not streamed, as it is held in memory until it is complete."""
 
 _CLIENT_GONE: Final = 499
 _EVENTS: Final = "text/event-stream"
 _PASSED_ON: Final = ("traceparent", "tracestate", "baggage", TASK_HEADER)
-"""Headers that go to the engine: of traces, and the task that baseline agents are told. All others are the client
-library's, or could change what the engine does."""
+"""Headers passed to the engine: those of traces, and the task for scripted baselines. All others come from the client
+library, or could change what the engine does."""
 
 
 class Completions:
-    """The routes under `/v1`. Owned by one gateway, which sets `is_draining` when nothing new is to be taken."""
+    """The routes under `/v1`. Owned by one gateway, which sets `is_draining` to refuse new requests."""
 
     def __init__(
         self,
@@ -257,7 +257,7 @@ class Completions:
         try:
             return await self._answered(http)
         except ConnectionResetError:
-            return web.Response(status=_CLIENT_GONE)  # nobody will see it
+            return web.Response(status=_CLIENT_GONE)  # the client is gone and will not see it
         finally:
             self._in_flight -= 1
             if not self._in_flight:
@@ -281,7 +281,7 @@ class Completions:
             return web.Response(body=await _whole(answer), status=answer.status, headers=sent)
 
     async def answered(self, group: str, body: bytes, headers: Mapping[str, str]) -> tuple[int, bytes]:
-        """Answer a chat of a batch, in the name of its owner; an error is the body that a client would get."""
+        """Return status and body of the answer to a chat of a batch, on behalf of its owner, also for an error."""
         try:
             wanted = read_request(CHAT, body)
             model, request_id = self._known(wanted.model), next(self._ids)
@@ -296,7 +296,7 @@ class Completions:
     async def _sent(
         self, outgoing: Outgoing, wanted: ModelRequest, model: str, group: str
     ) -> AsyncIterator[EngineAnswer]:
-        """Give an engine's answer to a request once it is let in; the admission is told how it ended."""
+        """Yield an engine's answer to a request once it is admitted; report its outcome to admission."""
         lease = await self._admission.enter(model, group, outgoing.request_id)
         outcome = FAILED
         try:
@@ -318,7 +318,7 @@ class Completions:
             raise BodyTooLargeError(f"the body must be at most {self._max_body_bytes} bytes (got more)") from None
 
     def _known(self, model: str) -> str:
-        """Return the model that a request is for; where the engines told of none, any is passed on.
+        """Return the model that a request is for; if the engines report no models, any name is passed on.
 
         Raises:
             UnknownModelError: the pool does not serve it.
@@ -341,13 +341,13 @@ async def _whole(answer: EngineAnswer) -> bytes:
     async for chunk in answer.chunks:
         left -= len(chunk)
         if left < 0:
-            raise EngineError(f"an engine answered more than {_MOST_ANSWER_BYTES} bytes that are no stream")
+            raise EngineError(f"an engine answered with more than {_MOST_ANSWER_BYTES} bytes without streaming")
         parts.append(chunk)
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 async def _streamed(http: web.Request, answer: EngineAnswer, headers: Mapping[str, str]) -> web.StreamResponse:
-    """Pass a stream of events through; one that breaks ends with an event that says so, and without `[DONE]`."""
+    """Pass on a stream of events; a stream that breaks ends with an error event and without `[DONE]`."""
     response = web.StreamResponse(
         status=answer.status,
         headers={
@@ -372,7 +372,7 @@ async def _streamed(http: web.Request, answer: EngineAnswer, headers: Mapping[st
 
 
 def _printable(group: str) -> str:
-    """Return the name of a group in a form that every log takes, and that is not longer than one."""
+    """Return the name of a group, safe for every log and limited in length."""
     group = group[:_GROUP_CHARS]
     return group if group.isascii() else group.encode("utf-8", "replace").decode()
 
@@ -382,11 +382,11 @@ def _passed_on(headers: Mapping[str, str]) -> dict[str, str]:
 
 
 MOST_HELD_BYTES: Final = 1024 * 1024
-"""An event that is longer than this is passed on in parts."""
+"""Longer events are passed on in parts."""
 
 
 class WholeEvents:
-    """Cuts chunks of a stream where events end. Nearly always a chunk is whole events, and passed on as it is."""
+    """Cuts a stream at the ends of events. Nearly every chunk consists of whole events, and is passed on as it is."""
 
     def __init__(self) -> None:
         self._held = bytearray()
@@ -395,7 +395,7 @@ class WholeEvents:
         """Return what may be passed on: everything up to the end of the last whole event."""
         if not self._held and chunk.endswith(b"\n\n"):
             return chunk
-        seen = max(0, len(self._held) - 3)  # the end of an event may have begun there; before it none has
+        seen = max(0, len(self._held) - 3)  # an end mark may have begun in the last 3 bytes, but not before them
         self._held += chunk
         ends = ((self._held.rfind(mark, seen), len(mark)) for mark in (b"\n\n", b"\r\n\r\n"))
         end = max(place + length if place >= 0 else 0 for place, length in ends)
@@ -406,6 +406,6 @@ class WholeEvents:
         return whole
 
     def rest(self) -> bytes:
-        """Return what is left at the end of a stream that did not break."""
+        """Return the remaining bytes at the end of a stream that did not break."""
         rest, self._held = bytes(self._held), bytearray()
         return rest

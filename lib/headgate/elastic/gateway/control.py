@@ -1,4 +1,4 @@
-"""The control API: where a pool stands, and what an operator does to it."""
+"""The control API: the status of a pool, and an operator's commands to it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from headgate.net.tokens import Scope
 LONGEST_WAIT_S: Final = 300.0
 
 _SETTLE_S: Final = 0.2
-"""A change is told so much later, with all that has changed meanwhile: a busy pool changes at every request."""
+"""Delay before a change is reported, to combine it with further ones: a busy pool changes with every request."""
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 B = TypeVar("B", bound=BaseModel)
@@ -39,19 +39,19 @@ class _Body(BaseModel):
 
 
 class ScaleIn(_Body):
-    """How many workers there should be; None for as many as the policy wants."""
+    """Number of workers to keep awake; None for as many as the policy wants."""
 
     workers: int | None = Field(ge=1)
 
 
 class WakeAllIn(_Body):
-    """How long all workers are to be awake."""
+    """How long to keep all workers awake."""
 
     for_s: float = Field(gt=0, le=7 * 86_400, allow_inf_nan=False)
 
 
 class NothingIn(_Body):
-    """Nothing has to be said."""
+    """An empty body."""
 
 
 class StatusQuery(BaseModel):
@@ -63,7 +63,7 @@ class StatusQuery(BaseModel):
 
 
 class Control:
-    """The routes under `/elastic/v1`. Owned by one gateway. Every change is answered with the status after it."""
+    """The routes under `/elastic/v1`. Owned by one gateway. Every change returns the status after it."""
 
     def __init__(
         self, service: ElasticService, status: Callable[[], GatewayStatus], callers: Callers, clock: Clock
@@ -87,7 +87,7 @@ class Control:
             route.add_post(f"/elastic/v1/workers/{{worker}}/{what}", steering)
 
     def hurry(self) -> None:
-        """Tell whoever waits for a change that there is one which the pool does not know of."""
+        """Answer all requests that wait for a change, after a change outside the pool."""
         now = asyncio.get_running_loop().time()
         for deadline in self._deadlines:
             deadline.reschedule(now)
@@ -104,7 +104,7 @@ class Control:
         return self._shown(status)
 
     async def _wait(self, wait_s: float, seen: str | None) -> None:
-        """Return when there is something new, or after a while: with `seen` what differs from it, else any change."""
+        """Return after `wait_s`, or earlier on a change: any change, or with `seen` a status that differs from it."""
         with suppress(TimeoutError):
             async with asyncio.timeout(wait_s) as deadline:
                 self._deadlines.add(deadline)
@@ -129,7 +129,7 @@ class Control:
         """Return the id of a worker by its id, or by a part of it that no other has, such as its port.
 
         Raises:
-            UnknownWorkerError: there is none, or there are several.
+            UnknownWorkerError: no worker matches, or several do.
         """
         workers = [worker.worker_id for worker in self._service.status().workers]
         if named in workers:
@@ -143,7 +143,7 @@ class Control:
         raise UnknownWorkerError(f"{said}; the pool {self._service.name} has {', '.join(workers)}")
 
     def _kept(self, named: str | None) -> str:
-        """Return what holds for a worker or, without one, for the pool."""
+        """Return what currently applies to a worker or, without one, to the pool; for the audit log."""
         now = self._service.status()
         if named is None:
             return f"{now.desired.workers} workers: {now.desired.because}"
@@ -173,7 +173,7 @@ class Control:
 
 
 def mark_of(status: GatewayStatus) -> str:
-    """Return what tells two statuses apart that differ in more than how much time has passed."""
+    """Return the ETag of a status: two statuses that differ only in durations have the same."""
     pool = status.pool
     workers = [replace(worker, since_s=0.0, read_s=None, retry_s=None) for worker in pool.workers]
     counts = replace(pool.counts, awake_s=0.0)
@@ -182,7 +182,7 @@ def mark_of(status: GatewayStatus) -> str:
 
 
 async def _json(http: web.Request) -> Any:
-    """Return the body; none at all is an empty object."""
+    """Return the parsed body; an empty body counts as an empty object."""
     body = await read_body(http.clone(client_max_size=64 * 1024))
     try:
         return orjson.loads(body) if body else {}

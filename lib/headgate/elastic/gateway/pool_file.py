@@ -1,4 +1,4 @@
-"""The file of a pool: its engines, how it follows its load, and the gateway in front of it."""
+"""The pool file: a pool's engines, how it follows its load, and the gateway in front of it."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ MAX_FILE_BYTES: Final = 1_000_000
 
 
 class EngineEntry(NamedEngine):
-    """One engine as the file names it: with the variables that hold the keys of its `EngineSpec`.
+    """One engine in the file, with the environment variables that hold the keys of its `EngineSpec`.
 
-    An address alone is an engine, too. An entry with `class` or `serve` stands for actors that are started in places
-    of a cluster: whoever starts them checks what it says.
+    An address alone is an entry, too. An entry with `class` or `serve` stands for actors that are started in placement
+    groups of a cluster; it is validated by the code that starts them.
 
     Attributes:
-        actors: such an entry as it was written; None for an engine with an address.
+        actors: such an entry as written; None for an engine with an address.
     """
 
     api_key_env: Variable | None = None
@@ -49,7 +49,7 @@ class EngineEntry(NamedEngine):
         """Return the engine with its keys.
 
         Raises:
-            InvalidElasticError: a variable is not set.
+            InvalidElasticError: an environment variable is not set.
         """
         keys = {
             name: secret_of(variable, environ, f"{name}_env of the engine {self.url}").reveal()
@@ -69,8 +69,8 @@ class PoolSection(BaseModel):
     """The pool itself.
 
     Attributes:
-        name: in events, metrics and claims.
-        model: that its engines have to serve; None takes what they serve.
+        name: name in events, metrics and claims.
+        model: the model that its engines must serve; None for whatever they serve.
         engines: the workers.
     """
 
@@ -89,13 +89,13 @@ class PoolSection(BaseModel):
 
 
 class PoolFile(BaseModel):
-    """What a file says of a pool.
+    """The content of a pool file.
 
     Attributes:
         pool: its engines.
         elastic_config: how it follows its load.
-        gateway: in front of it.
-        placement: places of a cluster that its workers stand on; whoever gives them checks what it says.
+        gateway: the gateway in front of it.
+        placement: placement groups for its workers on a cluster; validated by the code that leases them.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -106,20 +106,20 @@ class PoolFile(BaseModel):
     placement: dict[str, Any] | None = None
 
     def specs(self, environ: Mapping[str, str]) -> list[EngineSpec]:
-        """Return the engines that have an address; raises InvalidElasticError as `EngineEntry.spec`."""
+        """Return the engines that have an address; raises InvalidElasticError like `EngineEntry.spec`."""
         return [entry.spec(environ) for entry in self.pool.engines if entry.actors is None]
 
     @property
     def actors(self) -> list[dict[str, Any]]:
-        """The entries whose engines are actors that are started in places of a cluster."""
+        """The entries whose engines are actors to be started in placement groups of a cluster."""
         return [entry.actors for entry in self.pool.engines if entry.actors is not None]
 
 
 def load_pool_file(path: Path) -> PoolFile:
-    """Read a YAML file of a pool; keys are named by environment variables, which are read when the pool is opened.
+    """Read a pool file in YAML; its keys are in environment variables, which are read when the pool is opened.
 
     Raises:
-        InvalidElasticError: it cannot be read, has a setting that there is not, or a value that breaks a rule.
+        InvalidElasticError: it cannot be read, has an unknown setting, or a value that breaks a rule.
     """
     written = read_document(path, InvalidElasticError)
     try:
@@ -132,7 +132,7 @@ def read_pool_document(written: object) -> PoolFile:
     """Return the pool of a parsed document.
 
     Raises:
-        InvalidElasticError: a setting is unknown, impossible or contradicts another one; the place is named.
+        InvalidElasticError: a setting is unknown, invalid or contradicts another one; the message names it.
     """
     if not isinstance(written, Mapping):
         what = "it is empty" if written is None else f"got {type(written).__name__}"

@@ -1,4 +1,4 @@
-"""A gateway that listens: the OpenAI-compatible API, the control API, health and metrics."""
+"""The gateway's HTTP server: the OpenAI-compatible API, the control API, health and metrics."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _log = logging.getLogger("headgate.elastic")
 _MOST_CONNECTIONS: Final = 20_000
 
 _CLOSE_S: Final = 0.5
-"""Watchers get so long to end when the gateway closes; requests have been drained before."""
+"""How long watchers get to end when the gateway closes; requests were drained before."""
 
 
 class Gateway:
@@ -80,14 +80,14 @@ class Gateway:
         return f"{self.url}/v1"
 
     def status(self) -> GatewayStatus:
-        """Return where it stands."""
+        """Return its status."""
         return GatewayStatus(self._service.status(), self._admission.view(), self._completions.is_draining)
 
     async def drain(self, drain_s: float | None = None) -> None:
-        """Take no new requests (503, with a time to come again), and end the pool when those in flight are answered.
+        """Refuse new requests (503 with Retry-After), and end the pool once those in flight are answered.
 
         Args:
-            drain_s: they get so long; what is left then is told that the pool ends. As the settings say by default.
+            drain_s: seconds that requests in flight get before they fail; None for the value of the settings.
         """
         self._completions.is_draining = True
         self._control.hurry()
@@ -98,7 +98,7 @@ class Gateway:
         await self._service.stop(0.0)
 
     def application(self) -> web.Application:
-        """Return the routes, to be served with `handler_cancellation`."""
+        """Return the routes; serve them with `handler_cancellation`."""
         app = web.Application(client_max_size=self._settings.max_body_bytes, middlewares=[_in_words])
         self._completions.add_to(app)
         self.batches.add_to(app)
@@ -140,20 +140,20 @@ async def running_gateway(
     environ: Mapping[str, str] = os.environ,
     emit: Emit | None = None,
 ) -> AsyncIterator[Gateway]:
-    """Give a gateway that listens, in front of a pool that has been entered; it stops when the context ends.
+    """Yield a listening gateway in front of a pool that has been entered; it stops when the context ends.
 
     Args:
         service: the pool.
-        config: of the pool.
+        config: settings of the pool.
         settings: how to listen, and whom to serve.
-        model: the only one to serve; the pool's engines have to have it.
-        environ: where tokens come from.
+        model: the only model to serve; the pool's engines must have it.
+        environ: environment variables with the tokens.
         emit: gets the events of admission.
 
     Raises:
         InvalidElasticError: the engines do not serve the model, or a token's variable is not set.
-        InvalidSettingError: other machines could reach it, and it asks nobody for a token.
-        InvalidSettingError: the address cannot be listened on, or TLS cannot be spoken.
+        InvalidSettingError: other machines could reach it, and it requires no token; or the address cannot be bound,
+            or TLS cannot be set up.
     """
     chosen = settings or GatewaySettings()
     models = service.status().models
@@ -187,7 +187,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 @web.middleware
 async def _in_words(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Answer errors in the form of the API that was called."""
+    """Turn errors into answers in the form of the API that was called."""
     try:
         check_site(request.headers.get, request.method)
         return await handler(request)
@@ -199,7 +199,7 @@ async def _in_words(request: web.Request, handler: Handler) -> web.StreamRespons
         is_unknown = error.status in {HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED}
         said = f"{request.method} {request.path} is not served here" if is_unknown else error.reason
         refused = HttpFailure(error.status, said)
-    except Exception:  # noqa: BLE001 - the boundary of a request: reported, and the client is told
+    except Exception:  # noqa: BLE001 - the boundary of a request: logged, and the client gets a 500
         _log.exception("The gateway failed to answer %s %s", request.method, request.path)
         refused = HttpFailure(HTTPStatus.INTERNAL_SERVER_ERROR, "the gateway failed to answer; its log says why")
     return refusal(refused) if request.path.startswith("/v1/") else problem(refused)

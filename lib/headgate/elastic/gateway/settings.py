@@ -11,10 +11,10 @@ from headgate.core import Secret
 from headgate.core.flaws import text_like
 from headgate.elastic.errors import InvalidElasticError
 
-# What was written may be the key itself, and is not told.
+# The value may be the key itself, so the message does not show it.
 _VARIABLE = "must be the name of an environment variable that holds the key (got something else)"
 Variable = Annotated[str, AfterValidator(text_like("[A-Za-z_][A-Za-z0-9_]*", _VARIABLE))]
-# By the names of their tokens; one variable alone is a token without a name.
+# Name of the token -> variable; a variable alone is a token without a name.
 Variables = Annotated[dict[str, Variable], BeforeValidator(lambda one: {"": one} if isinstance(one, str) else one)]
 Weight = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
@@ -23,18 +23,18 @@ class GatewaySettings(BaseModel):
     """How a gateway listens, and whom it serves.
 
     Attributes:
-        host: address to listen on; beyond this machine only with tokens.
-        port: 0 for any free one.
-        tokens_env: name -> environment variable with the token of whoever has that name; or one variable alone.
-            Without any nobody is asked for a token.
+        host: address to listen on; one that other machines can reach needs tokens.
+        port: port to listen on; 0 for any free one.
+        tokens_env: name -> environment variable with the token of the caller of that name; or one variable alone.
+            Without any, no token is required.
         tokens: database of further tokens, such as sqlite:///.headgate/tokens.db; `headgate jobqueue token` changes it
-            while the gateway runs. The scope `submit` asks models, `read` sees the pool, `admin` steers it, too.
-        operators_env: the same for those who may steer the pool; without any, whoever may ask models may.
+            while the gateway runs. The scope `submit` may ask models, `read` see the pool, `admin` steer it, too.
+        operators_env: the same for tokens that may also steer the pool; without any, all that may ask models may steer.
         weights: group -> its share when requests wait for admission; 1 for all others.
         tls_certificate: PEM file of the certificate to serve HTTPS with; HEADGATE_TLS_CERTIFICATE by default.
         tls_key: PEM file of its private key; HEADGATE_TLS_KEY by default.
-        max_body_bytes: the largest request that is read.
-        drain_s: requests in flight get so long to end when the gateway stops.
+        max_body_bytes: the largest request body that is accepted.
+        drain_s: seconds that requests in flight get to end when the gateway stops.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -55,7 +55,7 @@ def secret_of(variable: str, environ: Mapping[str, str], place: str) -> Secret:
     """Return the secret in an environment variable.
 
     Raises:
-        InvalidElasticError: the variable is not set; `place` says who names it.
+        InvalidElasticError: the variable is not set; `place` is the setting that names it.
     """
     if not (value := environ.get(variable, "").strip()):
         raise InvalidElasticError(

@@ -1,4 +1,4 @@
-"""Serves the pool of a file, from the checks before any engine is asked to the last answer."""
+"""Serves the pool of a pool file, from the checks before any engine is contacted to the last answer."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ from headgate.net.listener import allow_many_connections, bound
 
 
 def check_before(pool_file: PoolFile, environ: Mapping[str, str], *, further_engines: int = 0) -> None:
-    """Refuse a pool that could not be served whatever its engines say.
+    """Refuse a pool that could not be served whatever its engines report.
 
     Args:
-        pool_file: of the pool.
-        environ: where keys and tokens come from.
-        further_engines: workers that it has beside those of the file that have an address.
+        pool_file: the pool file.
+        environ: environment variables with keys and tokens.
+        further_engines: number of workers besides the file's engines with an address.
 
     Raises:
-        InvalidElasticError: an engine is named twice, there are fewer workers than are to be awake, or a variable
-            is not set.
-        InvalidSettingError: other machines could reach the gateway, and it asks nobody for a token.
+        InvalidElasticError: an engine is named twice, there are fewer workers than `min_workers`, or a variable is not
+            set.
+        InvalidSettingError: other machines could reach the gateway, and it requires no token.
     """
     spellings: dict[str, list[str]] = defaultdict(list)
     for spec in pool_file.specs(environ):
@@ -53,10 +53,10 @@ def check_before(pool_file: PoolFile, environ: Mapping[str, str], *, further_eng
 
 
 def check_port(settings: GatewaySettings) -> None:
-    """Refuse an address that something else listens on; it may still be taken in between.
+    """Refuse an address that is already in use; it may still be taken before the gateway binds it.
 
     Raises:
-        InvalidSettingError: it cannot be listened on.
+        InvalidSettingError: it cannot be bound.
     """
     bound(settings.host, settings.port).close()
 
@@ -77,20 +77,20 @@ async def running_pool(
     find_actor: FindActor | None = None,
     emit: Emit | None = None,
 ) -> AsyncIterator[Gateway]:
-    """Give the gateway of a pool, in the running event loop; pool and gateway stop when the context ends.
+    """Yield the gateway of a pool, in the running event loop; pool and gateway stop when the context ends.
 
-    Leaving it takes no time for requests in flight; `Gateway.drain` before does.
+    Leaving the context does not wait for requests in flight; call `Gateway.drain` before it for that.
 
     Args:
-        pool_file: what `load_pool_file` read.
-        environ: where keys and tokens come from.
-        engines: further ones, beside those of the file that have an address.
-        leases: what has to be held for a worker to be awake.
+        pool_file: the result of `load_pool_file`.
+        environ: environment variables with keys and tokens.
+        engines: engines besides those of the file with an address.
+        leases: source of the leases that workers need to be awake.
         find_actor: returns the handle of a Ray actor, for engines that are `ray://name`.
         emit: gets every event.
 
     Raises:
-        HeadgateError: an engine, the pool or the gateway could not be opened; the sentence says which and why.
+        HeadgateError: an engine, the pool or the gateway could not be opened; the message says which and why.
     """
     config = pool_file.elastic_config
     check_before(pool_file, environ, further_engines=len(engines))
@@ -108,13 +108,13 @@ async def running_pool(
 async def _opened(
     specs: Sequence[EngineSpec], config: ElasticConfig, exits: AsyncExitStack, find_actor: FindActor | None
 ) -> list[Engine]:
-    """Return the adapters of engines, which are asked side by side what they are, and are closed with `exits`.
+    """Return the adapters of engines, opened concurrently; `exits` closes them.
 
-    One that does not answer and whose kind is not said is taken for one like the others, when these are all of one
-    kind: a pool begins without it, and asks it again when it is needed.
+    An engine of kind `auto` that does not answer is assumed to be like the others, if these are all of one kind: the
+    pool begins without it, and checks it when it is needed.
 
     Raises:
-        HeadgateError: what is wrong with any of them, all in one sentence.
+        HeadgateError: some could not be opened; the message has the reasons of all.
     """
 
     async def opened(spec: EngineSpec) -> Engine | HeadgateError:
@@ -141,10 +141,10 @@ Opened = Callable[[], AbstractAsyncContextManager[Gateway]]
 
 
 def serve_pool(opened: Opened, announce: Callable[[Gateway], None]) -> None:
-    """Serve a pool until SIGTERM or SIGINT; then requests in flight are answered first. A second signal ends at once.
+    """Serve a pool until SIGTERM or SIGINT, then answer the requests in flight. A second signal ends it at once.
 
     Args:
-        opened: gives the gateway, as `running_pool` does; left once its requests are answered.
+        opened: returns the context of a gateway, like `running_pool`; left once its requests are answered.
         announce: called once the gateway listens.
 
     Raises:
@@ -170,7 +170,7 @@ async def _until_told(opened: Opened, announce: Callable[[Gateway], None]) -> No
             loop.add_signal_handler(number, told.release)
         announce(gateway)
         await told.acquire()
-        _log.info("Stopping: what is in flight is answered first")
+        _log.info("Stopping: requests in flight are answered first")
         async with first_ended(gateway.drain(), told.acquire()) as (drained, _):
             if drained.done():
                 drained.result()

@@ -1,4 +1,4 @@
-"""What a gateway shows: the pool, and the admission in front of it."""
+"""The status of a gateway: the pool, and the admission in front of it."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ class AdmissionView:
     """The admission in front of a pool.
 
     Attributes:
-        limit: requests that may be in the pool at once: what its workers take when as many as may be are awake.
-        in_flight: requests that are in the pool.
-        waiting: requests that wait to get in; groups take turns, by weight.
-        most_waiting: so many may wait; one more is refused.
+        limit: most requests in the pool at once: what its workers take if `max_workers` are awake.
+        in_flight: requests in the pool.
+        waiting: requests that wait for admission; groups take turns by weight.
+        most_waiting: most requests that may wait; further ones are refused.
     """
 
     limit: int
@@ -32,9 +32,9 @@ class GatewayStatus:
     """A gateway at one moment.
 
     Attributes:
-        pool: behind it.
-        admission: in front of the pool.
-        is_draining: it takes no new requests, because it is being stopped.
+        pool: the pool behind it.
+        admission: the admission in front of the pool.
+        is_draining: whether it refuses new requests because it is being stopped.
     """
 
     pool: PoolStatus
@@ -50,7 +50,7 @@ class GatewayStatus:
         """Return what `as_json` wrote, by a gateway of this version or of a later one.
 
         Raises:
-            pydantic.ValidationError: it is something else.
+            pydantic.ValidationError: the body is not such a status.
         """
         return _ADAPTER.validate_json(body)
 

@@ -1,4 +1,4 @@
-"""What a gateway writes: errors as OpenAI shapes them and as RFC 9457 does, and what it tells of a model."""
+"""The answers of a gateway: JSON, and errors in OpenAI's form and as problem documents (RFC 9457)."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from headgate.net.refusals import PROBLEM_TYPE, challenges, problem_document
 from headgate.net.request_flaws import FlawedError
 
 AGAIN_S: Final = 5.0
-"""When a client may come again that was sent away because the gateway stops: it takes about so long to start anew."""
+"""Retry-After for clients refused because the gateway stops: about the time that a restart takes."""
 
 FULL_S: Final = 1.0
-"""When it may come again that found the pool full, where nobody knows better."""
+"""Retry-After for clients that found the pool full, if no better estimate is known."""
 
 _TYPES: Final = {
     400: "invalid_request_error",
@@ -33,7 +33,7 @@ _TYPES: Final = {
 
 
 class HttpFailure(NamedTuple):
-    """What a server of HTTP refuses by itself: a path that there is not, a body that does not arrive."""
+    """An error of the HTTP server itself, such as an unknown path or an incomplete body."""
 
     http_status: int
     message: str
@@ -51,7 +51,7 @@ def json_answer(body: bytes, status: int = 200, content_type: str = "application
 
 
 def openai_body(error: HeadgateError | HttpFailure) -> bytes:
-    """Return an error as OpenAI shapes it, with Headgate's code and the next step in its sentence."""
+    """Return an error in OpenAI's form, with Headgate's code, and the next step in the message."""
     status = error.http_status
     kind = _TYPES.get(status, "server_error" if status >= HTTPStatus.INTERNAL_SERVER_ERROR else "invalid_request_error")
     message = redacted(error.message if isinstance(error, HttpFailure) else str(error))
@@ -59,12 +59,12 @@ def openai_body(error: HeadgateError | HttpFailure) -> bytes:
 
 
 def refusal(error: HeadgateError | HttpFailure) -> web.Response:
-    """Return the answer of the OpenAI API that an error is."""
+    """Return an error as an answer of the OpenAI API."""
     return _with_headers(json_answer(openai_body(error), error.http_status), error)
 
 
 def error_event(error: HeadgateError) -> bytes:
-    """Return the server-sent event that ends a stream which broke."""
+    """Return the server-sent event that ends a broken stream."""
     return b"data: " + openai_body(error) + b"\n\n"
 
 
@@ -78,7 +78,7 @@ def problem(error: HeadgateError | HttpFailure) -> web.Response:
 
 
 def _with_headers(answer: web.Response, error: HeadgateError | HttpFailure) -> web.Response:
-    """Say when to come again, where that helps, and what an answer without a token has to say."""
+    """Add Retry-After where a retry helps, and WWW-Authenticate to a 401."""
     if error.http_status == HTTPStatus.UNAUTHORIZED:
         for challenge in challenges("headgate elastic pool"):
             answer.headers.add("WWW-Authenticate", challenge)

@@ -1,4 +1,4 @@
-"""Policies: how many workers there should be. Each is pure and is told the demand as it stands."""
+"""Policies: how many workers should be awake. Each is pure and gets the current demand."""
 
 from __future__ import annotations
 
@@ -22,5 +22,5 @@ _KINDS: Final[dict[str, Callable[[ElasticConfig], Policy]]] = {
 
 
 def policy_of(config: ElasticConfig) -> Policy:
-    """Return a new policy of the kind that the settings name."""
+    """Return a new policy of the kind named in the settings."""
     return _KINDS[config.policy](config)

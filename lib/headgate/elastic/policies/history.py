@@ -1,4 +1,4 @@
-"""What a policy keeps of what it was told: totals that grow, and the largest of recent values."""
+"""The memory of a policy: growing totals, and the maximum of recent values."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from itertools import pairwise
 
 
 class Total:
-    """A total that grows, as it was read; between two readings it is taken to have grown evenly. Owned by one policy.
+    """A growing total, interpolated linearly between its readings. Owned by one policy.
 
-    Invariants: times and values never fall; more than `keeps_s` before the last reading there is one reading at most.
+    Invariants: times and values never fall; at most one reading is older than `keeps_s` before the last.
     """
 
     def __init__(self, keeps_s: float) -> None:
@@ -20,11 +20,11 @@ class Total:
 
     @property
     def age_s(self) -> float:
-        """Seconds between the first reading that is kept and the last."""
+        """Seconds between the first reading kept and the last."""
         return self._times[-1] - self._times[0] if self._times else 0.0
 
     def note(self, value: float, now: float) -> None:
-        """Take a reading; the last of several at one time counts."""
+        """Add a reading; of several at the same time the last counts."""
         if self._times and self._times[-1] == now:
             self._values[-1] = value
             return
@@ -35,7 +35,7 @@ class Total:
             del self._values[:old]
 
     def back(self, ago_s: float) -> float:
-        """Return what it was so long before the last reading; the first reading for what is before that."""
+        """Return its value `ago_s` seconds before the last reading; the first value for anything before that."""
         at = self._times[-1] - ago_s
         after = bisect.bisect_right(self._times, at)
         if after == 0:
@@ -47,16 +47,16 @@ class Total:
         return low + (high - low) * (at - begin) / (end - begin)
 
     def grown(self, over_s: float) -> float:
-        """Return by how much it grew in the last `over_s` seconds."""
+        """Return its growth in the last `over_s` seconds."""
         return self._values[-1] - self.back(over_s)
 
     def rate(self, over_s: float) -> float:
-        """Return its growth per second over so long, or since the first reading; 0 before the second."""
+        """Return its growth per second over `over_s` seconds, or since the first reading; 0 before the second."""
         over_s = min(over_s, self.age_s)
         return self.grown(over_s) / over_s if over_s > 0 else 0.0
 
     def validate(self) -> None:
-        """Assert that times and values grow, and that no more is kept than is needed."""
+        """Assert that times and values grow, and that no unneeded readings are kept."""
         assert len(self._times) == len(self._values)
         assert all(a < b for a, b in pairwise(self._times)), self._times
         assert all(a <= b for a, b in pairwise(self._values)), self._values
@@ -64,9 +64,9 @@ class Total:
 
 
 class Highest:
-    """The largest value of the last `window_s` seconds. Owned by one policy.
+    """The maximum of the last `window_s` seconds. Owned by one policy.
 
-    Invariant: what is kept falls from the oldest to the newest, so that the first is the largest.
+    Invariant: the values kept decrease from the oldest to the newest, so the first is the maximum.
     """
 
     def __init__(self, window_s: float) -> None:
@@ -79,7 +79,7 @@ class Highest:
         return not self._kept
 
     def note(self, value: float, now: float) -> float:
-        """Take a value and return the largest of the window that ends now."""
+        """Add a value and return the maximum of the window that ends now."""
         while self._kept and self._kept[-1][1] <= value:
             self._kept.pop()
         self._kept.append((now, value))
@@ -89,9 +89,9 @@ class Highest:
 
     @property
     def value(self) -> float:
-        """The largest value of the window as it was when the last was taken."""
+        """The maximum of the window that ends at the last value added."""
         return self._kept[0][1]
 
     def validate(self) -> None:
-        """Assert the order of what is kept."""
+        """Assert the order of the values kept."""
         assert all(a[0] <= b[0] and a[1] > b[1] for a, b in pairwise(self._kept)), self._kept

@@ -1,4 +1,4 @@
-"""Follows the rule of staffing that would have cost least on the arrivals that the pool has seen."""
+"""Follows the staffing rule that would have cost least on the arrivals that the pool has seen."""
 
 from __future__ import annotations
 
@@ -12,47 +12,46 @@ from headgate.elastic.policies.rehearsal import By, Outlook, Rehearsal, Spread, 
 from headgate.elastic.settings import ElasticConfig
 
 _OPENING_S: Final = 60.0
-"""So long a policy that has just begun lets nobody sleep: the first requests to end are the short ones, by which a load
-looks smaller than it is, and after a restart nobody knows what came before."""
+"""How long a new policy puts no worker to sleep: the first requests to end are the short ones, so the load looks too
+small, and after a restart the earlier load is not known."""
 
 _SHARES: Final = (0.3, 0.5, 0.7, 0.84, 0.9, 0.95, 0.98)
 
 _HOLD: Final = 2.0
-"""A worker sleeps when it was not needed for so many times `stable_window`, over which the load is measured."""
+"""A worker is put to sleep once it was not needed for this many `stable_window`s, over which the load is measured."""
 
 _HOLD_STARTS: Final = 0.75
-"""Or for so many times what a start takes where that is longer: to be awake in vain for as long costs no more than
-another start."""
+"""Or, if longer, for this many start times: staying awake in vain for that long costs no more than another start."""
 
 _MEMORY_S: Final = 3600.0
-"""What was enough so long ago counts for a third."""
+"""Time constant for forgetting loads: a load this long ago counts for a third (1/e)."""
 
 _FORGETS_S: Final = 1200.0
-"""What a rule cost so long ago counts for a third."""
+"""Time constant for forgetting costs of rules: a cost this long ago counts for a third (1/e)."""
 
 _CARE: Final = 0.2
-"""A more careful rule is followed when it would have saved so much of what it costs to be without a worker for a start;
-a leaner one when it would have saved all of that."""
+"""A more careful rule is followed once it would have saved this share of the cost of lacking a worker for one start;
+a leaner one once it would have saved all of it."""
 
 _UNKNOWN: Final = 15.0
-"""And so many times as much before a start was measured: it may take far longer than it is taken for."""
+"""Factor on that saving before a start was measured, as it may take far longer than assumed."""
 
 _EVERY_S: Final = 1.0
-"""Rules are rehearsed no more often: a queue makes the pool decide four times a second."""
+"""Shortest interval of rehearsals, as a queue makes the pool decide four times a second."""
 
 _OTHER_START: Final = 1.5
-"""When starts are found to take so many times as long, or as short, all that was learnt of the rules is void."""
+"""If the start time changes by more than this factor, everything learnt about the rules is discarded."""
 
 _LEARNS_S: Final = 480.0
-"""So long rules are rehearsed before any is followed: what a quiet beginning saves is soon paid for."""
+"""How long rules are rehearsed before any is followed: savings of a quiet beginning are soon paid for."""
 
 _LONG_S: Final = 60.0
-"""A pool where a worker's absence costs more than so many worker-seconds begins with what was enough in the past."""
+"""A pool in which lacking a worker costs more than this many worker-seconds begins with a rule on the past load."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    """What a tick begins with."""
+    """The state of the pool at the beginning of a tick."""
 
     at: float
     arrived: int
@@ -61,14 +60,14 @@ class _Reading:
 
 
 class Predictive:
-    """Follows the rule of staffing that would have cost least: worker-seconds, and waiting at its price.
+    """Follows the staffing rule that would have cost least: worker-seconds plus priced waiting.
 
-    Rules staff by the present load or by what was enough in the past, for a share of the time. Each is rehearsed beside
-    the pool, with the arrivals, ends and starts that there were. So how much is kept free, and whether a burst is worth
-    following or workers are held through it, comes from what it cost.
+    Each rule staffs by the present load, or by what was enough in the past, for a share of the time. All are rehearsed
+    alongside the pool, with its actual arrivals, ends and start times. So how much capacity is kept free, and whether
+    to follow a burst or to hold workers through it, follows from the measured costs.
 
-    A leaner rule is followed when it would have saved what a worker's absence for a start costs; a more careful one as
-    soon as waiting has cost more; either much later before a start was measured.
+    A leaner rule is followed once it would have saved the cost of lacking a worker for one start; a more careful one
+    as soon as waiting has cost somewhat more; both only much later as long as no start was measured.
 
     Source: Herbster and Warmuth, "Tracking the best expert" (1998); Gandhi, Harchol-Balter, Raghunathan and Kozuch,
     "AutoScale" (2012); Jennings, Mandelbaum, Massey and Whitt, "Server staffing to meet time-varying demand" (1996).
@@ -88,10 +87,10 @@ class Predictive:
         self._free = 0.0
 
     def decide(self, demand: Demand, now: float) -> Desired:
-        """Return how many workers there should be."""
+        """Return how many workers should be awake."""
         self._opened_at = min(self._opened_at, now)
         self._arrivals.note(demand.arrived, now)
-        if not demand.service_s:  # nothing has ended yet: what is there is all that is known
+        if not demand.service_s:  # no request has ended yet: only the present load is known
             kept = demand.awake if now - self._opened_at < _OPENING_S else 0
             return Desired(max(kept, whole(demand.worth)), "the load is not known yet")
         outlook = self._learn(demand, now)
@@ -106,12 +105,12 @@ class Predictive:
         return Desired(min(demand.awake, kept), self._because(need, queue, demand))
 
     def validate(self) -> None:
-        """Assert the invariants of what it keeps."""
+        """Assert the invariants of its state."""
         self._arrivals.validate()
         assert self._lead in self._rehearsals
 
     def _learn(self, demand: Demand, now: float) -> Outlook:
-        """Rehearse all rules for what passed since the last decision, follow the best, and return what is ahead."""
+        """Rehearse all rules for the time since the last decision, follow the best, and return the outlook."""
         if not demand.start_s / _OTHER_START <= self._start_s <= demand.start_s * _OTHER_START:
             self._begin(demand, now)
         before, inside = self._before, demand.running + demand.waiting
@@ -131,12 +130,12 @@ class Predictive:
         return outlook
 
     def _ahead(self, demand: Demand) -> Outlook:
-        # What others send to the engines is only seen while it is there.
+        # Foreign requests are not counted as arrivals; they are only seen while the engines have them.
         level = self._arrivals.rate(self._window_s) * demand.service_s + demand.foreign
         return Outlook(self._free, level, self._past.quantiles)
 
     def _begin(self, demand: Demand, now: float) -> None:
-        """Begin to learn, by what was enough before where it is dear to be without a worker."""
+        """Start learning, with a rule on the past load if lacking a worker is expensive."""
         self._start_s, self._began_at = demand.start_s, now
         for each in self._rehearsals:
             each.begin(demand, now, max(_HOLD * self._window_s, _HOLD_STARTS * demand.start_s))
@@ -144,7 +143,7 @@ class Predictive:
         self._lead = next(each for each in self._rehearsals if each.rule == first)
 
     def _absence(self, demand: Demand) -> float:
-        """Return what it costs, in worker-seconds, to be without a worker for a start when it is needed."""
+        """Return the cost, in worker-seconds, of lacking a needed worker for the time of one start."""
         return demand.start_s * (1 + self._price * demand.slots)
 
     def _follow(self, demand: Demand, now: float) -> None:

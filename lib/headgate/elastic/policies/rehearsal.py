@@ -1,4 +1,4 @@
-"""Rules of staffing, rehearsed: what each would have cost on the arrivals that a pool has seen."""
+"""Rehearsal of staffing rules: what each would have cost on the arrivals that a pool has seen."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from headgate.elastic.demand import Demand, whole
 from headgate.elastic.policies.history import Highest
 
 _REST: Final = 1.5
-"""Standard deviations that are to spare before a worker is given up: two loads differ by chance by as much. Half of
-what a rule keeps free in any case counts towards it."""
+"""Standard deviations to spare before a worker is put to sleep, as two loads may differ by that much by chance. Half of
+what a rule keeps free anyway counts towards it."""
 
 _NO_REST: Final = 1.0
-"""Slots that are free where what was enough before is followed, which hardly moves."""
+"""Slots to spare for rules on the past load, which hardly changes."""
 
 _DRAIN_SERVICES: Final = 5.0
-"""A worker that is given up is awake until its last answer is complete, and its slots are lost to the others: so many
-times as long as one takes, in all."""
+"""Cost of a drain, in service times: the worker stays awake until its last answer is complete, while its slots are lost
+to other requests."""
 
 _NEGLIGIBLE: Final = 1e-4
-"""Weight, in seconds, below which a value is forgotten: it bounds what is kept."""
+"""Weight, in seconds, below which a value is dropped, to bound memory."""
 
 
 class Spread:
-    """How a number was spread over recent time: seconds by whole value, each worth less the longer it is ago.
+    """The distribution of a number over recent time: seconds per integer value, decaying with age.
 
-    Owned by one policy. A decision costs as many steps as there are values, which are slots of the pool at most.
+    Owned by one policy. A decision costs one step per value; there are at most as many values as slots in the pool.
     """
 
     def __init__(self, memory_s: float, shares: Sequence[float]) -> None:
@@ -38,10 +38,10 @@ class Spread:
         self._shares = sorted(shares, reverse=True)
         self._seconds: dict[int, float] = {}
         self.quantiles: dict[float, float] = {}
-        """Share -> the least value that was not exceeded for so much of the time; empty before the first."""
+        """Share -> the smallest value that was not exceeded for that share of the time; empty before the first."""
 
     def note(self, value: float, lasted_s: float) -> None:
-        """Take what a number was for so long."""
+        """Record that the number had a value for `lasted_s` seconds."""
         keep, slots = math.exp(-lasted_s / self._memory_s), math.ceil(value)
         self._seconds = {key: kept for key, was in self._seconds.items() if (kept := was * keep) > _NEGLIGIBLE}
         self._seconds[slots] = self._seconds.get(slots, 0.0) + lasted_s
@@ -57,14 +57,14 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """What passed in the pool between two decisions.
+    """What happened in the pool between two decisions.
 
     Attributes:
-        lasted_s: seconds.
-        arrived: requests that came.
-        ended: requests that ended by those that were with workers.
-        before: requests in the pool when it began, as `after` when it was over.
-        waited: whether any waited in front of workers.
+        lasted_s: duration in seconds.
+        arrived: requests that arrived.
+        ended: requests that ended, divided by those at workers.
+        before: requests in the pool at its beginning; `after`: at its end.
+        waited: whether any request waited in the queue.
     """
 
     lasted_s: float
@@ -75,9 +75,9 @@ class Tick:
     waited: bool
 
     def inside(self, before: float, room: float) -> float:
-        """Return how many requests are in a pool of so many slots that had `before`, by the same arrivals and ends."""
+        """Return how many requests a pool of `room` slots that had `before` would have after the same tick."""
         stays = math.exp(-self.ended)
-        if self.waited:  # what is inside tells nothing of a pool that has more room
+        if self.waited:  # the actual number says nothing about a pool with more room
             free = before * stays + self.arrived * ((1 - stays) / self.ended if self.ended else 1.0)
         else:
             free = self.after + (before - self.before) * stays
@@ -85,12 +85,12 @@ class Tick:
 
 
 By = Literal["present", "past"]
-"""What a rule goes by: the load of now; or what was enough before, or what arrives now where that needs more."""
+"""What a rule is based on: the present load; or the past load, and the present arrivals if these need more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Staffing:
-    """A rule of staffing: what it goes by, and the share of the time for which slots are to be enough."""
+    """A staffing rule: what it is based on, and the share of the time for which the slots should suffice."""
 
     by: By
     share: float
@@ -101,12 +101,12 @@ _NORMAL: Final = NormalDist()
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """What is known of the load, in slots.
+    """What is known about the load, in slots.
 
     Attributes:
-        present: the load that there would be if nobody waited.
-        level: the load by the arrivals of now.
-        past: share of recent time -> slots that were enough for it.
+        present: the load as it would be if no request had to wait.
+        level: the load that follows from the present arrivals.
+        past: share of recent time -> slots that sufficed for it.
     """
 
     present: float
@@ -120,10 +120,10 @@ class Outlook:
         return max(0.0, self.present + _NORMAL.inv_cdf(rule.share) * math.sqrt(self.present))
 
     def rest(self, rule: Staffing) -> float:
-        """Return the slots that have to be free beyond that before a worker is given up.
+        """Return the slots that must be free in addition before a worker is put to sleep.
 
-        Without them a load between two numbers of workers would go back and forth. By the present load it is
-        so many standard deviations of Poisson arrivals.
+        Without them the number of workers would oscillate under a load between two numbers. For rules on the present
+        load it is a number of standard deviations of Poisson arrivals.
         """
         if rule.by == "past":
             return min(_NO_REST, self.need(rule))
@@ -131,15 +131,15 @@ class Outlook:
 
 
 class Rehearsal:
-    """A rule as it would have staffed the pool, with the arrivals, starts and ends that there were.
+    """A rule as it would have staffed the pool, with the actual arrivals, ends and start times.
 
-    Owned by one policy. A fluid model: requests that find no room wait, workers come a start after they were wanted.
+    Owned by one policy. A fluid model: requests without room wait, workers are ready one start time after the decision.
 
     Attributes:
-        rule: what is rehearsed.
-        worker_s: worker-seconds that it took; the recent count more, as in `waited_s`.
-        waited_s: seconds that requests waited.
-        most: slots that it needed at most within the time for which it holds workers.
+        rule: the rule.
+        worker_s: worker-seconds that it would have used; like `waited_s` it decays with age.
+        waited_s: seconds that requests would have waited.
+        most: the most slots that it needed within the time for which it holds workers.
     """
 
     def __init__(self, rule: Staffing) -> None:
@@ -151,7 +151,7 @@ class Rehearsal:
         self._needs = Highest(0.0)
 
     def begin(self, demand: Demand, now: float, hold_s: float) -> None:
-        """Begin with the pool as it is, and hold workers for so long; half of a start is taken to be over."""
+        """Begin with the pool as it is, and hold workers for `hold_s`; starting workers count as half started."""
         self._needs.window_s = hold_s
         self.worker_s = self.waited_s = 0.0
         self._wanted, self._ready = demand.awake, demand.active
@@ -159,7 +159,7 @@ class Rehearsal:
         self._starting = deque([(now + demand.start_s / 2, demand.awake)])
 
     def go_on(self, tick: Tick, outlook: Outlook, demand: Demand, keep: float, now: float) -> None:
-        """Staff for what lies ahead after a tick; what was before it counts `keep` times."""
+        """Account for a tick and staff by the outlook; earlier costs are multiplied by `keep`."""
         was_room, before = self._ready * demand.slots, self._inside
         while self._starting and self._starting[0][0] <= now:
             self._ready = max(self._ready, self._starting.popleft()[1])
@@ -178,7 +178,7 @@ class Rehearsal:
         self._staff(min(demand.highest, max(demand.lowest, wanted)), demand, now)
 
     def cost(self, wait_price: float) -> float:
-        """Return what it cost in worker-seconds."""
+        """Return its cost in worker-seconds."""
         return self.worker_s + wait_price * self.waited_s
 
     def _staff(self, wanted: int, demand: Demand, now: float) -> None:
@@ -192,11 +192,11 @@ class Rehearsal:
 
 
 def queue_slots(waiting: float, outlook: Outlook, awake: int, demand: Demand) -> float:
-    """Return the slots that work off what will wait, in the time of a start or of one request if that is longer.
+    """Return the extra slots that would clear the queue within one start time, or one service time if that is longer.
 
-    Those that are awake or starting are enough for a short queue: it will be gone before another could help. The load
-    that they meet is that of the last arrivals, or of now where a start is the longer. Each request gets a slot before
-    a start was measured.
+    Workers that are awake or starting suffice for a short queue, which will be gone before another worker could help.
+    The load is that of the recent arrivals, or at least the present one if a start takes longer than a request. Before
+    a start was measured, each waiting request counts as a slot.
     """
     if not waiting or not demand.service_s:
         return 0.0

@@ -1,4 +1,4 @@
-"""Workers in proportion to the load: up by a short window at once, down by a long one; and for work that is due."""
+"""Workers in proportion to the load: up at once by a short window, down by a long one; and a policy for due work."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from headgate.elastic.settings import ElasticConfig
 
 
 class Target:
-    """As many workers as make the load `target_load` of their capacity.
+    """Keeps as many workers awake as make the load `target_load` of their capacity.
 
-    Up: by the mean load of the panic window, and at once by the load of the moment while a request waits. Down: to the
-    most that was asked for within the stable window. Knative's autoscaler without its modes: it counts what starts as
-    capacity, does not wait for a second window to agree, and cannot leave a panic for a number that is too low.
+    Up: by the mean load of the panic window, and while a request waits by the present load. Down: to the maximum
+    wanted within the stable window. This is Knative's autoscaler without its modes: it counts starting workers as
+    capacity, does not wait for a second window to agree, and cannot leave a panic for too low a number.
     """
 
     def __init__(self, config: ElasticConfig) -> None:
@@ -24,36 +24,36 @@ class Target:
         self._most = Highest(config.stable_window)
 
     def decide(self, demand: Demand, now: float) -> Desired:
-        """Return how many workers there should be."""
+        """Return how many workers should be awake."""
         self._area.note(demand.area, now)
         load = self._area.rate(self._panic_window_s)
         if demand.waiting or not self._area.age_s:
             load = max(load, demand.worth)
         wanted = whole(load / self._target_load)
-        if self._most.is_empty:  # what came before is not known, so that those that are there stay for a window
+        if self._most.is_empty:  # the earlier load is not known, so workers that are awake stay so for a window
             self._most.note(demand.awake, now)
         most = int(self._most.note(wanted, now))
-        kept = min(demand.awake, max(most, whole(demand.worth)))  # what runs would lose its place with fewer
+        kept = min(demand.awake, max(most, whole(demand.worth)))  # with fewer, running requests would be moved
         needed = f"{wanted or 'no'} worker{'s' * (wanted != 1)} needed"
         return Desired(max(wanted, kept), f"load {load:.2f}; {needed} at the {self._target_load:.0%} target")
 
     def validate(self) -> None:
-        """Assert the invariants of what it keeps."""
+        """Assert the invariants of its state."""
         self._area.validate()
         self._most.validate()
 
 
 class ForDue:
-    """Another policy, with at least as many workers as what is due will fill.
+    """Another policy, with at least as many workers awake as the due requests will fill.
 
-    While nothing is due no further one is woken, and what still stands in line leaves it. All leave at once where
-    others stand in line for their places: to wait beside an empty queue while another is not empty never shortens a
-    wait (Liu, Nain and Towsley, On optimal polling policies, 1992).
+    While none are due, no further worker is woken, and workers that still wait for a lease stop waiting. If other pools
+    wait for their leases, all workers are put to sleep at once: staying at an empty queue while another is not empty
+    never shortens a wait (Liu, Nain and Towsley, On optimal polling policies, 1992).
 
     Args:
-        policy: goes by requests.
-        due: says how many requests are expected at once.
-        others_wait: says why the workers leave to somebody who stands in line for what they hold; empty if nobody does.
+        policy: the policy for actual requests.
+        due: returns how many requests are expected at once.
+        others_wait: returns which waiting pools the workers give way to, as a reason; empty if there are none.
     """
 
     def __init__(self, policy: Policy, due: Callable[[], int], others_wait: Callable[[], str]) -> None:
@@ -62,7 +62,7 @@ class ForDue:
         self._others_wait = others_wait
 
     def decide(self, demand: Demand, now: float) -> Desired:
-        """Return how many workers there should be."""
+        """Return how many workers should be awake."""
         advised = self._policy.decide(demand, now)
         due = self._due()
         if not due and (why := self._others_wait()):
@@ -73,5 +73,5 @@ class ForDue:
         return advised if needed <= advised.workers else Desired(needed, f"{due} samples are due")
 
     def validate(self) -> None:
-        """Assert the invariants of what it keeps."""
+        """Assert the invariants of its state."""
         self._policy.validate()

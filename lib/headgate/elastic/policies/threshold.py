@@ -1,4 +1,4 @@
-"""The rule of verl's elastic scheduler, repaired: up above one threshold, down below another."""
+"""The rule of verl's elastic scheduler, with fixes: up above one threshold, down below another."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ from headgate.elastic.settings import ElasticConfig
 
 
 class Threshold:
-    """Workers are woken above `scale_up_threshold` of capacity, and put to sleep one by one below the lower one.
+    """Wakes workers above `scale_up_threshold` of capacity, and puts them to sleep one by one below the lower one.
 
-    Repaired: the load is what runs, on draining workers too, and what waits; capacity is what is active or starting; as
-    many workers are woken as bring the load below the threshold; the cooldown after that does not hold while a request
-    waits; no worker is put to sleep whose sleep would bring the load above the upper threshold, so that
-    the next step would undo it. Load has to be low for `min_stable_period` without a break, whatever the interval of
-    decisions.
+    Unlike verl's: the load includes waiting requests and those on draining workers; capacity includes starting workers;
+    as many workers are woken as bring the load below the threshold; the cooldown after that does not apply while a
+    request waits; no worker is put to sleep if that would raise the load above the upper threshold and be undone by the
+    next step. The load must be low for all of `min_stable_period`, whatever the interval of decisions.
     """
 
     def __init__(self, config: ElasticConfig) -> None:
@@ -27,7 +26,7 @@ class Threshold:
         self._down_at = -math.inf
 
     def decide(self, demand: Demand, now: float) -> Desired:
-        """Return how many workers there should be."""
+        """Return how many workers should be awake."""
         awake = max(1, demand.awake)
         load = demand.worth / awake
         most = self._most.note(demand.peak_worth, now)
@@ -41,7 +40,7 @@ class Threshold:
         return Desired(demand.awake, f"{said} is between the thresholds, or was a moment ago")
 
     def validate(self) -> None:
-        """Assert the invariants of what it keeps."""
+        """Assert the invariants of its state."""
         self._most.validate()
 
     def _note_low(self, demand: Demand, awake: int, now: float) -> None:

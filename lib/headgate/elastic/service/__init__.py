@@ -1,4 +1,4 @@
-"""The pool at work: its engines, its timer, its requests, and what it shows of itself."""
+"""The pool as a service: its engines, its timer, its requests, and its status."""
 
 import lazy_loader
 

@@ -1,4 +1,4 @@
-"""Requests between their clients and the engines: sent, handed over unseen, and answered once."""
+"""Requests between clients and engines: sent, handed over without the client noticing, and answered once."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ from headgate.elastic.service.steps import Steps
 from headgate.elastic.settings import ElasticConfig
 
 MOST_HELD_BYTES: Final = 32 * 1024 * 1024
-"""An answer is held back until it is whole, so that it can be handed over; one that is longer than this is not."""
+"""An answer up to this size is held back until it is complete, so that its request can still be handed over."""
 
 _STREAM: Final = "text/event-stream"
 _log = logging.getLogger("headgate.elastic")
 
 
 MOST_BYTES: Final = 256 * 1024
-"""An engine that is ahead of its client by so much waits: a slow client costs a bounded amount of memory."""
+"""How far an engine may be ahead of its client before it waits, so that a slow client takes bounded memory."""
 
 
 class Channel:
-    """An answer between the task that reads it and the one that passes it on. One writer, one reader.
+    """Passes an answer from the task that reads it to the one that sends it to the client. One writer, one reader.
 
-    The reader gets what was written before the end, then the end: a stop, or the error that it was ended with.
+    The reader gets everything written before the end, then the end: StopAsyncIteration, or the error given to `end`.
     """
 
     def __init__(self) -> None:
@@ -59,21 +59,21 @@ class Channel:
         return self._bytes > MOST_BYTES
 
     async def put(self, chunk: bytes) -> None:
-        """Pass a chunk on, and wait while too many bytes are under way."""
+        """Pass a chunk on, and wait while the channel is full."""
         self.add(chunk)
         while self.is_full and not self._has_ended:
             self._writer = asyncio.get_running_loop().create_future()
             await self._writer
 
     def add(self, chunk: bytes) -> None:
-        """Pass a chunk on."""
+        """Pass a chunk on without waiting."""
         if chunk:
             self._chunks.append(chunk)
             self._bytes += len(chunk)
             _wake(self._reader)
 
     def end(self, error: Exception | None = None) -> None:
-        """Tell the reader that nothing more comes, or why; only the first end counts."""
+        """End the stream for the reader, with an error if given; only the first call counts."""
         if not self._has_ended:
             self._has_ended = True
             self._error = error
@@ -103,13 +103,13 @@ def _wake(waiting: asyncio.Future[None] | None) -> None:
 
 
 class PendingAnswer:
-    """One request and what its client waits for. Lives as long as the context of the request.
+    """One request and the answer its client waits for. Lives as long as the context of the request.
 
     Attributes:
-        outgoing: as the client gave it.
-        answer: is set once, when a first part of the answer is there or when there will be none.
-        channel: where the rest of the answer comes; None before.
-        is_over: the pool knows it no more.
+        outgoing: the request as the client gave it.
+        answer: resolves once, with the first part of the answer or with an error.
+        channel: the channel of the answer's chunks; None before it has begun.
+        is_over: whether the request has ended in the pool.
     """
 
     def __init__(self, outgoing: Outgoing) -> None:
@@ -119,13 +119,13 @@ class PendingAnswer:
         self.is_over = False
 
     def deliver(self, answer: EngineAnswer, channel: Channel) -> None:
-        """Give the client its answer, whose chunks come through a channel."""
+        """Give the client its answer, whose chunks arrive through a channel."""
         self.channel = channel
         if not self.answer.done():
             self.answer.set_result(replace(answer, chunks=channel))
 
     def fail(self, error: HeadgateError) -> None:
-        """Tell the client that there is no answer, or no more of it."""
+        """Give the client an error in place of the answer, or of the rest of it."""
         self.is_over = True
         if self.channel is not None:
             self.channel.end(error)
@@ -133,15 +133,15 @@ class PendingAnswer:
             self.answer.set_exception(error)
 
     def leave(self) -> None:
-        """The client waits no more."""
+        """Release the answer, as the client no longer waits for it."""
         if self.answer.done() and not self.answer.cancelled():
-            self.answer.exception()  # it is retrieved here where the client was cancelled before it could
+            self.answer.exception()  # mark it as retrieved, in case the client was cancelled before it could
         else:
             self.answer.cancel()
 
 
 class InFlight:
-    """All requests that clients wait for. Owned by the service."""
+    """All requests that clients are waiting for. Owned by the service."""
 
     def __init__(
         self, engines: Mapping[str, Engine], config: ElasticConfig, counts: ServiceCounts, steps: Steps
@@ -163,12 +163,12 @@ class InFlight:
             self._arrive(pending)
 
     def carry_out(self, command: Send | Abort | Cut | Fail) -> None:
-        """Set a command going."""
+        """Start carrying out a command."""
         match command:
             case Send():
                 self._send(command)
             case Abort():
-                # Taken out at once: what it still says is cut short by the abort, and not the answer.
+                # Removed at once: what the attempt still receives was cut short by the abort, and is not the answer.
                 attempt = self._attempts.pop((command.request_id, command.epoch), None)
                 self._steps.start(self._abort(command, attempt), f"abort {command.request_id}")
             case Cut():
@@ -182,7 +182,7 @@ class InFlight:
                     pending.fail(kind(command.says))
 
     def end(self, why: str) -> None:
-        """Fail whatever has not been answered: the service ends."""
+        """Fail all unanswered requests, as the service ends."""
         for pending in self._pending.values():
             if not pending.is_over:
                 self._counts.counts.lost += 1
@@ -194,7 +194,7 @@ class InFlight:
         request_id = outgoing.request_id
         if request_id in self._pending:
             raise InvalidElasticError(
-                f"request_id must be unique (got {request_id!r:.80}, which is under way)",
+                f"request_id must be unique (got {request_id!r:.80}, which is in flight)",
                 next_step="Give every request an id of its own.",
             )
         pending = self._pending[request_id] = PendingAnswer(outgoing)
@@ -252,7 +252,7 @@ class InFlight:
             )
 
     async def _pass_on(self, pending: PendingAnswer, answer: EngineAnswer, command: Send) -> None:
-        """Give the client what can be given without taking it back: a whole answer, or the beginning of a long one."""
+        """Deliver an answer: a complete one, or the first part of a stream, after which it cannot be handed over."""
         beginning, is_whole = await _beginning(answer)
         if not self._is_heard(command) or not self._begun(command, is_whole=is_whole):
             return
@@ -263,7 +263,7 @@ class InFlight:
         if not is_whole:
             async for chunk in answer.chunks:
                 if not self._is_heard(command):
-                    return  # the engine was told to end it: what it still says is no answer
+                    return  # the request was aborted: what still arrives is not the answer
                 self._steps.pool.alive(command.worker_id)
                 await channel.put(chunk)
             self._steps.do(lambda pool, now: self._ended(pool, command, now))
@@ -271,11 +271,11 @@ class InFlight:
         channel.end()
 
     def _is_heard(self, command: Send) -> bool:
-        """Return whether what a worker says of a request still counts: nobody has told it to let go."""
+        """Return whether a worker's answer still counts: its request was neither aborted nor cut."""
         return (command.request_id, command.epoch) in self._attempts
 
     def _begun(self, command: Send, *, is_whole: bool) -> bool:
-        """Ask the pool whether the client may be given what is there."""
+        """Ask the pool whether the answer so far may go to the client."""
 
         def act(pool: ElasticPool, now: float) -> bool:
             if pool.begun(command.request_id, command.epoch) is not ReleaseOutcome.RELEASED:
@@ -296,13 +296,13 @@ class InFlight:
         return True
 
     async def _abort(self, command: Abort, attempt: asyncio.Task[None] | None) -> None:
-        """Have the engine let go of a request, close its connection, and have the pool give it to another worker."""
+        """Abort a request in its engine, close its connection, and let the pool give it to another worker."""
         request_id, epoch = command.request_id, command.epoch
         try:
             async with asyncio.timeout(self._config.engine_timeout):
                 await self._engines[command.worker_id].abort(request_id)
         except FAULTS as error:
-            _log.info("%s was not told to let go of %s: %s", command.worker_id, request_id, sentence(error))
+            _log.info("%s could not be asked to abort %s: %s", command.worker_id, request_id, sentence(error))
         if attempt is not None:
             attempt.cancel()
             await asyncio.wait([attempt], timeout=self._config.engine_timeout)
@@ -311,7 +311,7 @@ class InFlight:
 
 
 async def _beginning(answer: EngineAnswer) -> tuple[list[bytes], bool]:
-    """Return the whole answer, or the first part of one that streams or is too long to be held back."""
+    """Return the chunks of a complete answer, or the first part of one that streams or is too long to hold back."""
     chunks: list[bytes] = []
     most_bytes = 0 if answer.content_type.startswith(_STREAM) else MOST_HELD_BYTES
     held_bytes = 0

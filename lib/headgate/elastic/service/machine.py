@@ -1,4 +1,4 @@
-"""What the engines of one machine stand on: its GPUs and cores, given by priority and then in order."""
+"""The GPUs and cores of one machine, leased to its engines by priority and then in order of arrival."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from headgate.elastic.settings import ElasticConfig
 _CGROUP: Final = Path("/sys/fs/cgroup")
 
 LEAVE_S: Final = 30.0
-"""An engine whose GPU another one of higher priority needs has so long for the requests that it answers."""
+"""How long an engine whose GPU is needed by a higher priority may take to finish its requests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +30,11 @@ class EnginesAtHand:
     """The engines of one pool, none of them started.
 
     Attributes:
-        engines: for `ElasticService`.
-        leases: likewise.
-        ahead: says what stands before the pool's engines in line; empty where nothing does.
-        others_wait: says whether others stand in line that could have what the pool's engines hold.
-        gone: done with the reason when none of them can be started here any more, and the pool has to open again.
+        engines: the engines, for `ElasticService`.
+        leases: their leases, likewise.
+        ahead: returns which engines are ahead of the pool's in the queue for leases; empty if none are.
+        others_wait: returns whether other pools' engines wait for what the pool's engines hold.
+        gone: resolves to the reason when no engine can be started here any more, and the pool must be reopened.
     """
 
     engines: Sequence[Engine]
@@ -46,7 +46,7 @@ class EnginesAtHand:
 
 @dataclass(eq=False, slots=True)
 class _Stay:
-    """One engine's time in line and on the machine."""
+    """One engine's lease, from the queue until it is given back."""
 
     worker_id: str
     gpus: int
@@ -66,26 +66,26 @@ class _Sleeper(NamedTuple):
 class Machine:
     """Starts engines on this machine. One per run, for all of its pools; used in one event loop.
 
-    An engine without GPUs takes a core: more engines than cores would slow each other down. Who is first in line is
-    served first, by priority and then in order, and has engines of lower priority leave.
+    An engine without GPUs takes a core, as more engines than cores would slow each other down. Leases are granted by
+    priority and then in order of arrival; the first waiter makes engines of lower priority give theirs back.
 
-    One that keeps engines lets those of a pool that ends sleep on, for the next pool that starts the same program: of
-    one checkpoint after the other only the weights are loaded. `close` ends them.
+    With `keeps_engines`, the engines of a pool that ends stay asleep for the next pool that starts the same program: to
+    evaluate one checkpoint after the other, only the weights are loaded. `close` ends them.
 
-    Engines that sleep in their process stay on their GPU while others have it, as long as the machine has memory for
-    their weights: models that take turns are woken within a second, where a start takes one or several minutes.
+    Engines that sleep with their process stay on their GPU while others use it, as long as the machine has memory for
+    their weights: models that take turns are woken within a second, while a start takes one or several minutes.
 
     Invariant: a GPU is held by one engine at most, and only that one is awake there.
 
     Attributes:
-        keeps_engines: one whose pool ends sleeps on, for the next pool.
-        most_asleep: as many may sleep where another wakes; fewer once one did not start beside so many.
+        keeps_engines: whether engines stay asleep for the next pool when their pool ends.
+        most_asleep: how many engines may sleep on a GPU where another wakes; lowered when one cannot start beside them.
     """
 
     def __init__(
         self, gpus: Iterable[str] | None = None, cores: int | None = None, *, keeps_engines: bool = False
     ) -> None:
-        """Take the GPUs, by the names that CUDA knows them by, and how many engines may run without one."""
+        """Take the GPUs, by their CUDA names, and how many engines without GPUs may run."""
         self.keeps_engines = keeps_engines
         self.most_asleep = sys.maxsize
         self._kept: list[LocalEngine] = []
@@ -94,15 +94,15 @@ class Machine:
         self._held: dict[str, _Stay] = {}
         self._line: list[_Stay] = []
         self._sleepers: dict[str, _Sleeper] = {}
-        """By worker, in the order in which they went to sleep."""
+        """Worker -> sleeper, in the order in which they went to sleep."""
         self._orders = itertools.count()
 
     @asynccontextmanager
     async def engines(self, name: str, serving: Serving, config: ElasticConfig) -> AsyncIterator[EnginesAtHand]:
-        """Give the engines of a pool; see `EnginesAtHand`.
+        """Yield the engines of a pool; see `EnginesAtHand`.
 
         Raises:
-            InvalidElasticError: one takes more GPUs than there are.
+            InvalidElasticError: an engine takes more GPUs than there are.
         """
         gpus = serving.launch.gpus
         if gpus > len(self._gpus):
@@ -140,7 +140,7 @@ class Machine:
         return self._held[worker_id].devices if worker_id in self._held else ()
 
     async def beside(self, worker_id: str, most: int) -> int:
-        """End others that sleep on a worker's GPUs, the last to sleep first, until `most` are left; return how many."""
+        """End other engines asleep on a worker's GPUs until `most` are left, latest first; return how many are left."""
         mine = set(self.of(worker_id))
         others = [name for name, each in self._sleepers.items() if mine.intersection(each.devices)]
         for other in others[most:][::-1]:
@@ -152,7 +152,7 @@ class Machine:
         """End sleeping engines until the machine has memory for the weights of one that goes to sleep.
 
         Raises:
-            EngineError: it has none although nothing sleeps any more.
+            EngineError: there is not enough even though no engine sleeps any more.
         """
         while not _has_room(weights_bytes):
             if not self._sleepers:
@@ -161,15 +161,15 @@ class Machine:
             await self._sleepers.popitem()[1].end()
 
     def has_ended(self, worker_id: str) -> None:
-        """Take note of an engine that sleeps no longer."""
+        """Record that an engine no longer sleeps."""
         self._sleepers.pop(worker_id, None)
 
     def sleeps(self, worker_id: str, devices: Sequence[str], end: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Take note of an engine that sleeps on GPUs which it does not hold, and of how it is ended."""
+        """Record that an engine sleeps on GPUs that it does not hold, and how to end it."""
         self._sleepers[worker_id] = _Sleeper(devices, end)
 
     async def take(self, worker_id: str, gpus: int, priority: float, on_lost: OnLost) -> None:
-        """Return once a worker has its GPUs or its core; cancelled, it leaves the line."""
+        """Return once a worker has its GPUs or its core; if cancelled, it leaves the queue."""
         granted = asyncio.get_running_loop().create_future()
         stay = _Stay(worker_id, gpus, priority, next(self._orders), on_lost, granted)
         self._line.append(stay)
@@ -186,12 +186,12 @@ class Machine:
             raise
 
     def give_back(self, worker_id: str) -> None:
-        """Take back what a worker holds; legal twice."""
+        """Take back a worker's lease; legal twice."""
         if self._held.pop(worker_id, None) is not None:
             self._serve()
 
     def _serve(self) -> None:
-        # Who was cancelled leaves the line a moment later.
+        # A cancelled waiter removes itself only a moment later.
         self._line = [each for each in self._line if not each.granted.cancelled()]
         while self._line and (devices := self._free_for(self._line[0])) is not None:
             stay = self._line.pop(0)
@@ -213,7 +213,7 @@ class Machine:
         return tuple(free[: stay.gpus]) if len(free) >= stay.gpus else None
 
     def _make_way(self, first: _Stay) -> None:
-        """Have as many engines of lower priority leave as the first in line needs, the least and newest first."""
+        """Make as many engines of lower priority leave as the first waiter needs, the lowest and newest first."""
         alike = [each for each in self._held.values() if bool(each.gpus) == bool(first.gpus)]
         all_units = len(self._gpus) if first.gpus else self._cores
         freed = all_units - sum(max(1, each.gpus) for each in alike if not each.is_asked)
@@ -234,7 +234,7 @@ class Machine:
         return some_of([each.worker_id for each in alike if each not in self._line[place:]], 3)
 
     async def _others_wait(self, names: Sequence[str], serving: Serving) -> bool:
-        # Those of a lower priority would lose the place with the next sample.
+        # Waiters of a lower priority do not count: they would lose the lease again with the next sample.
         others = [each for each in self._line if each.worker_id not in names and each.priority >= serving.priority]
         return any(bool(each.gpus) == bool(serving.launch.gpus) for each in others)
 
@@ -258,12 +258,12 @@ class _Line:
 
 
 def _has_room(wanted_bytes: int) -> bool:
-    """Return whether the machine, and the container, have memory for so much and for a tenth of all beside it."""
+    """Return whether machine and container have `wanted_bytes` of memory free and would keep a tenth of it all free."""
     rooms = []
-    with suppress(OSError, KeyError):  # elsewhere than on Linux nobody tells
+    with suppress(OSError, KeyError):  # only Linux has it
         told = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
         rooms.append([int(told[name].split()[0]) * 1024 for name in ("MemAvailable", "MemTotal")])
-    with suppress(OSError, KeyError, ValueError):  # without a limit it says `max`
+    with suppress(OSError, KeyError, ValueError):  # without a limit it reads `max`
         most, taken = (int((_CGROUP / f"memory.{name}").read_text()) for name in ("max", "current"))
         parts = dict(line.split() for line in (_CGROUP / "memory.stat").read_text().splitlines())
         rooms.append([most - taken + int(parts["active_file"]) + int(parts["inactive_file"]), most])
@@ -271,7 +271,7 @@ def _has_room(wanted_bytes: int) -> bool:
 
 
 def gpus_here() -> list[str]:
-    """Return the GPUs of this machine that this process may use, as CUDA_VISIBLE_DEVICES names them."""
+    """Return the GPUs of this machine that this process may use, as named in CUDA_VISIBLE_DEVICES."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
         return [each.strip() for each in visible.split(",") if each.strip() not in {"", "-1"}]

@@ -1,4 +1,4 @@
-"""Elastic pools as Prometheus metrics, read from their status at each scrape, so that nothing is counted twice."""
+"""Elastic pools as Prometheus metrics, derived from their status at each scrape, so that nothing is counted twice."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ _OF_POOL: Final = {
         "awake_seconds", "Worker-seconds awake, starting and draining included: what the pool has cost."
     ): "counts.awake_s",
 }
-"""Metric -> the value of a status that it is."""
+"""Metric -> path of its value in a status."""
 
 _OF_WORKER: Final = {
     _gauge("worker_requests", "Requests that the pool has given a worker.", _WORKER): "requests",
@@ -82,13 +82,13 @@ _TIMES: Final = {
 }
 _VALUES: Final = (_WORKERS, *_OF_POOL, *_OF_WORKER, _ENGINE_REQUESTS, _REQUESTS, _FAILURES, _DECISIONS)
 ELASTIC_METRICS: Final[Mapping[str, Metric]] = {metric.name: metric for metric in (*_VALUES, *_TIMES)}
-"""Name -> what is known of it."""
+"""Name -> its definition."""
 
 
 class ElasticCollector(Collector):
-    """The metrics of pools. Registered by whoever serves a page; `statuses` is called at each scrape.
+    """The metrics of pools. Register it where metrics are served; `statuses` is called at each scrape.
 
-    Labels are bounded by what is configured: pools and their workers.
+    Labels are bounded by the configuration: pools and their workers.
     """
 
     def __init__(self, statuses: Callable[[], Sequence[PoolStatus]]) -> None:
@@ -99,7 +99,7 @@ class ElasticCollector(Collector):
         return map(_family, ELASTIC_METRICS.values())
 
     def collect(self) -> Iterable[PrometheusMetric]:
-        """Return the families with the values of this moment."""
+        """Return the families with their current values."""
         families = {metric: _family(metric) for metric in ELASTIC_METRICS.values()}
         for status in self._statuses():
             for metric, labels, value in _told(status):

@@ -1,4 +1,4 @@
-"""The elastic service: a pool at work, with its engines, its timer and its requests."""
+"""The elastic service: a pool with its engines, its timer and its requests."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from headgate.elastic.worker import Pin, WorkerState
 _log = logging.getLogger("headgate.elastic")
 
 DRAIN_S: Final = 30.0
-"""Requests in flight get so long to end when a service stops."""
+"""How long requests in flight get to end when a service stops."""
 
 
 class ElasticService:
@@ -55,14 +55,14 @@ class ElasticService:
         clock: Clock | None = None,
         emit: Emit | None = None,
     ) -> None:
-        """Take what the service works with; nothing is started, and nothing asked, before it is entered.
+        """Set up the service; nothing is started or contacted before it is entered.
 
         Args:
-            name: of the pool, in events, metrics and claims.
+            name: name of the pool, in events, metrics and claims.
             config: settings.
             engines: the workers; closed with the service.
-            leases: what has to be held for a worker to be awake; nothing by default.
-            policy: decides how many workers there are; by default the one that the settings name.
+            leases: source of the leases that workers need to be awake; by default they need none.
+            policy: decides how many workers are awake; by default the one named in the settings.
             clock: gives the time.
             emit: gets every event.
         """
@@ -107,17 +107,13 @@ class ElasticService:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> bool | None:
-        """End what `stop` did not: requests in flight fail, and engines stay as they are."""
+        """End the service if `stop` has not: requests in flight fail, and engines stay as they are."""
         self._end()
         return await self._exits.__aexit__(kind, error, traceback)
 
     @property
     def _steps(self) -> Steps:
-        """What it works by.
-
-        Raises:
-            PoolClosedError: it has not been entered.
-        """
+        """What it works by; raises PoolClosedError where it has not been entered."""
         if self._entered is None:
             raise PoolClosedError(
                 f"The elastic pool {self.name} is not open yet",
@@ -128,29 +124,30 @@ class ElasticService:
     def request(
         self, outgoing: Outgoing, *, tokens: int = 1, prefixes: tuple[int, ...] = (), group: str = ""
     ) -> AbstractAsyncContextManager[EngineAnswer]:
-        """Wait for a worker, send a request there, and give its answer; handed over unseen where a worker fails.
+        """Wait for a worker, send it a request, and yield the answer; if the worker fails, another one takes over.
 
-        An answer that is no stream of events is there in full when the context is entered; of a stream, the first
-        part is there. Leaving the context early, or being cancelled, withdraws the request and ends it in the engine.
+        When the context is entered, an answer that is not a stream of events is complete, and the first part of a
+        stream has arrived. Leaving the context early, or being cancelled, withdraws the request and ends it in the
+        engine.
 
         Args:
-            outgoing: what goes to the engine; its `request_id` must not be under way already.
-            tokens: that it is expected to take, prompt and answer.
-            prefixes: hashes of its beginning, each of a longer one.
-            group: whose it is; groups take turns.
+            outgoing: the request for the engine; its `request_id` must not be in flight already.
+            tokens: tokens that it is expected to take, prompt and answer.
+            prefixes: hashes of ever longer prefixes.
+            group: the group that it belongs to; groups take turns.
 
         Raises:
-            PoolFullError: too many wait already, or it has waited too long; `retry_after_s` says when to come again.
+            PoolFullError: too many are waiting already, or it has waited too long; `retry_after_s` says when to retry.
             PoolClosedError: the service stops.
-            RequestLostError: its workers failed; from the chunks where a part of the answer had been given already.
-            InvalidElasticError: the same id is under way.
+            RequestLostError: its workers failed; raised from the chunks if part of the answer was given already.
+            InvalidElasticError: the same id is in flight.
         """
         _ = self._steps
         wanted = ElasticRequest(outgoing.request_id, tokens, prefixes, group)
         return self._in_flight.request(outgoing, wanted)
 
     def status(self) -> PoolStatus:
-        """Return what there is now; cheap enough for every scrape and every refresh of a page."""
+        """Return the current status; cheap enough for every scrape and every refresh of a page."""
         return status_of(
             self._steps.pool,
             self._counts,
@@ -163,17 +160,17 @@ class ElasticService:
         )
 
     async def changed(self) -> None:
-        """Return when anything has changed since the call; a burst of changes is one.
+        """Return once anything has changed since the call; a burst of changes counts as one.
 
-        The end of the service is the last change; whoever asks for a further one waits until cancelled.
+        The end of the service is the last change; a later call waits until cancelled.
         """
         await self._steps.changed()
 
     async def until(self, holds: Callable[[PoolStatus], bool]) -> PoolStatus:
-        """Return the first status for which `holds`, the present one at the earliest.
+        """Return the first status for which `holds` is true, beginning with the current one.
 
         Raises:
-            PoolClosedError: the service has ended before.
+            PoolClosedError: the service ended before that.
         """
         while not holds(status := self.status()):
             self._steps.check_open()
@@ -181,7 +178,7 @@ class ElasticService:
         return status
 
     def scale(self, workers: int | None) -> None:
-        """Have so many workers awake, whatever the load; None gives the pool back to its policy."""
+        """Keep this many workers awake, whatever the load; None returns the decision to the policy."""
         self._steps.do(lambda pool, now: pool.scale(workers, now))
 
     def drain(self, worker_id: str) -> None:
@@ -193,26 +190,26 @@ class ElasticService:
         self._steps.do(lambda pool, now: pool.pin(worker_id, Pin.AWAKE, now))
 
     def unpin(self, worker_id: str) -> None:
-        """Have a worker follow the load again; raises UnknownWorkerError."""
+        """Let a worker follow the load again; raises UnknownWorkerError."""
         self._steps.do(lambda pool, now: pool.pin(worker_id, None, now))
 
     def wake_all(self, for_s: float) -> None:
-        """Wake every worker and put none to sleep for so long, or until `resume`."""
+        """Wake every worker and put none to sleep for `for_s` seconds, or until `resume`."""
         self._steps.do(lambda pool, now: pool.wake_all(now, for_s=for_s))
 
     def resume(self) -> None:
-        """Follow the load again before the time of `wake_all` is over."""
+        """Follow the load again: ends `wake_all` and `scale`."""
         self._steps.do(lambda pool, now: pool.resume(now))
 
     def reconsider(self) -> None:
-        """Ask the policy now, and not at the next interval: something that it goes by has changed."""
+        """Ask the policy now instead of at the next interval, as one of its inputs has changed."""
         self._steps.do(lambda pool, now: pool.reconsider(now))
 
     async def stop(self, drain_s: float = DRAIN_S) -> None:
-        """Take no more requests, let those in flight end, and end the service; legal twice.
+        """Refuse new requests, let those in flight end, and end the service; legal twice.
 
         Args:
-            drain_s: requests get so long; what is left then fails.
+            drain_s: seconds that requests in flight get; the rest fails.
         """
         if not self._steps.is_open:
             return

@@ -1,4 +1,4 @@
-"""Every engine is looked at before a pool takes requests, and everything that is wrong is told at once."""
+"""Checks every engine before a pool takes requests, and reports everything that is wrong at once."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _log = logging.getLogger("headgate.elastic")
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """What the engines told of themselves.
+    """What the engines reported about themselves.
 
     Attributes:
-        facts: worker -> what its engine told; an engine that did not answer is not in here.
+        facts: worker -> what its engine reported; engines that did not answer are missing.
         slots: worker -> requests that it is given at once.
     """
 
@@ -35,15 +35,15 @@ class Opening:
 
     @property
     def models(self) -> tuple[str, ...]:
-        """Names of models that they serve, each once."""
+        """Names of the models that they serve, without duplicates."""
         return tuple(dict.fromkeys(model for facts in self.facts.values() for model in facts.models))
 
 
 def check_names(engines: Sequence[Engine]) -> None:
-    """Refuse a pool without engines, and one that has the same engine twice.
+    """Refuse a pool without engines, or with the same engine twice.
 
     Raises:
-        InvalidElasticError: that is how it is.
+        InvalidElasticError: there are no engines, or one is named twice.
     """
     if not engines:
         raise InvalidElasticError("An elastic pool needs at least one engine (got none)")
@@ -53,14 +53,14 @@ def check_names(engines: Sequence[Engine]) -> None:
 
 
 async def open_engines(engines: Sequence[Engine], config: ElasticConfig) -> Opening:
-    """Check all engines side by side.
+    """Check all engines concurrently.
 
-    One that does not answer may come later: it counts as asleep, and is checked before it is used. That all of them
-    do not answer is rather a mistake in their addresses.
+    An engine that does not answer may come up later: it counts as asleep, and is checked before it is used. If none of
+    them answers, their addresses are probably wrong.
 
     Raises:
-        NotAnEngineError: at least one is no engine of its kind or cannot sleep; all such sentences are in it.
-        InvalidElasticError: one does not tell how many requests it takes.
+        NotAnEngineError: at least one is not an engine of its kind or cannot sleep; the message has all such reasons.
+        InvalidElasticError: one does not report how many requests it takes.
         EngineError: none of them answers.
     """
     found = await asyncio.gather(*(_checked(engine, config.engine_timeout) for engine in engines))
@@ -81,7 +81,7 @@ async def open_engines(engines: Sequence[Engine], config: ElasticConfig) -> Open
 
 
 def together(errors: Sequence[Exception]) -> Exception:
-    """Return one error that says what all of them say."""
+    """Return one error with the messages of all."""
     if len(errors) == 1:
         return errors[0]
     kinds = {type(error) for error in errors}
@@ -108,13 +108,13 @@ def _about(name: str, error: BaseException) -> str:
 
 
 def _slots(everyone: Mapping[str, object], facts: Mapping[str, EngineFacts], config: ElasticConfig) -> dict[str, int]:
-    """Return what each worker takes: what the settings say, or its engine if that is less."""
+    """Return how many requests each worker takes: as in the settings, or as its engine reports if that is less."""
     wanted = config.requests_per_worker_capacity
     told = {name: each.slots for name, each in facts.items() if each.slots}
     if wanted is None and (silent := [name for name in facts if name not in told]):
         raise InvalidElasticError(
-            f"requests_per_worker_capacity must be given: {', '.join(silent)} does not tell how many requests it takes",
+            f"requests_per_worker_capacity must be given: {', '.join(silent)} does not report its capacity",
             next_step="Set requests_per_worker_capacity, for instance to the engine's max_running_requests.",
         )
-    usual = min(told.values()) if wanted is None else wanted  # of one that does not answer, or does not tell
+    usual = min(told.values()) if wanted is None else wanted  # for engines that do not answer or do not report it
     return {name: min(wanted or told[name], told[name]) if name in told else usual for name in everyone}

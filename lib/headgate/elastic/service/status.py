@@ -1,4 +1,4 @@
-"""What an elastic service counts and shows of itself: frozen values for commands, pages and metrics."""
+"""Counters and status of an elastic service: frozen values for commands, pages and metrics."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from headgate.elastic.pool import ElasticPool
 from headgate.elastic.worker import DrainStage, EngineLoad, Pin, Worker, WorkerState
 
 BOUNDS_S: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
-"""Upper bounds of the buckets; from an answer out of the cache to the longest `request_timeout` by default."""
+"""Upper bounds of the buckets: from an answer out of the cache to the default `request_timeout`."""
 
 
 @dataclass(slots=True)
 class Spread:
-    """How many durations lie under which bound.
+    """A histogram of durations.
 
     Attributes:
-        counts: durations per bucket, not cumulated; the last one has what lies above all bounds.
+        counts: durations per bucket, not cumulative; the last bucket has those above all bounds.
         total_s: sum of all durations.
     """
 
@@ -48,21 +48,21 @@ class WorkerView:
 
     Attributes:
         worker_id: its name.
-        kind: of its engine, such as `sglang`.
-        state: where it stands.
-        stage: how far a drain has come; None when it does not drain.
+        kind: kind of its engine, such as `sglang`.
+        state: its state.
+        stage: stage of its drain; None if it does not drain.
         since_s: how long it has been in that state.
-        requests: that the pool has given it and that have not ended.
-        slots: requests that it is given at most at once.
+        requests: open requests that the pool has given it.
+        slots: most requests that it is given at once.
         share: how much of it is in use; 1 is full.
         load: the last reading of its engine; None before the first.
         read_s: how long ago that was; None before the first.
-        pin: what an operator has decided for it; None when it follows the load.
-        is_leased: it holds what it stands on.
-        is_lease_lost: what it stands on is wanted by somebody else.
+        pin: what an operator has decided for it; None if it follows the load.
+        is_leased: whether it holds its lease.
+        is_lease_lost: whether it must give its lease back because others need it.
         failures: failures in a row.
-        retry_s: when a failed worker is tried again, from now; None when it has not failed.
-        last_error: the last sentence that went with a failure; empty when nothing failed.
+        retry_s: seconds until a failed worker is tried again; None if it has not failed.
+        last_error: the message of its last failure; empty if there was none.
     """
 
     worker_id: str
@@ -90,14 +90,14 @@ class Counts:
     Attributes:
         arrived: requests that were accepted.
         served: requests that were answered to the end.
-        lost: requests that could not be answered, whose clients were told so.
+        lost: requests that could not be answered, whose clients got an error.
         refused: requests that were not accepted.
         withdrawn: requests whose clients did not wait for the answer.
-        handed_over: times that a request was taken from one worker for another.
+        handed_over: times that a request was handed over from one worker to another.
         failures: worker -> times that it failed.
         scaled_up: decisions for more workers.
-        scaled_down: decisions for fewer.
-        awake_s: worker-seconds awake, starting and draining included.
+        scaled_down: decisions for fewer workers.
+        awake_s: worker-seconds awake, including starting and draining.
     """
 
     arrived: int = 0
@@ -117,11 +117,11 @@ class Times:
     """How long things took since the service began, in seconds.
 
     Attributes:
-        wait: of a request, until it was given to the worker that answered it.
-        first_byte: of a request, until its answer could begin to be sent to the client.
-        answer: of a request, until its answer had been sent to the client.
-        start: of a worker, from the decision to wake it until it took requests.
-        drain: of a worker, from the decision to drain it until it slept.
+        wait: from a request's arrival until it was given to the worker that answered it.
+        first_byte: from a request's arrival until its answer could begin to be sent to the client.
+        answer: from a request's arrival until its answer had been sent to the client.
+        start: from a worker's lease until it took requests.
+        drain: from the decision to drain a worker until it was asleep.
     """
 
     wait: Spread = field(default_factory=Spread)
@@ -133,19 +133,19 @@ class Times:
 
 @dataclass(frozen=True, slots=True)
 class PoolStatus:
-    """A pool at one moment. Queue length, oldest wait, start time and more stand in `demand`.
+    """A pool at one moment. Queue length, oldest wait, start time and more are in `demand`.
 
     Attributes:
-        name: of the pool.
-        policy: that decides how many workers it has.
-        is_open: it takes requests.
-        is_elastic: it follows the load; otherwise workers stay as they are.
-        models: that its engines serve.
-        workers: in the order in which they were named.
-        demand: what runs and waits, and what there is for it.
-        desired: how many workers there should be, and why.
-        counts: what has happened.
-        times: how long it took.
+        name: name of the pool.
+        policy: the policy that decides how many workers are awake.
+        is_open: whether it accepts requests.
+        is_elastic: whether it follows the load; otherwise workers stay as they are.
+        models: models that its engines serve.
+        workers: its workers, in the order in which they were given.
+        demand: running and waiting work, and the capacity for it.
+        desired: how many workers should be awake, and why.
+        counts: counters since the service began.
+        times: how long things took.
     """
 
     name: str
@@ -161,12 +161,12 @@ class PoolStatus:
 
     @property
     def waiting(self) -> int:
-        """Requests that wait in front of the workers."""
+        """Requests in the queue."""
         return self.demand.waiting
 
     @property
     def running(self) -> int:
-        """Requests that are with workers."""
+        """Requests at workers."""
         return self.demand.running
 
     def count(self, state: WorkerState) -> int:
@@ -213,7 +213,7 @@ class ServiceCounts:
 
 
 def view_of(worker: Worker, kind: str, now: float) -> WorkerView:
-    """Return where a worker stands."""
+    """Return a worker's status."""
     return WorkerView(
         worker_id=worker.worker_id,
         kind=kind,
@@ -245,7 +245,7 @@ def status_of(
     models: tuple[str, ...],
     kinds: Mapping[str, str],
 ) -> PoolStatus:
-    """Return where a pool stands; `kinds` has the kind of each worker's engine."""
+    """Return a pool's status; `kinds` has the kind of each worker's engine."""
     awake_s = sum(now - worker.since for worker in pool.workers.values() if worker.state in AWAKE)
     return PoolStatus(
         name=name,

@@ -1,4 +1,4 @@
-"""The one place where the pool is called and decides, with nothing awaited in between; and the tasks of a service."""
+"""The only place where the pool is called and decides, with no `await` in between; and the tasks of a service."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ T = TypeVar("T")
 
 
 class Steps:
-    """The pool with its timer, its listeners and its tasks. Owned by whoever runs it; called from one event loop only.
+    """The pool with its timer, its listeners and its tasks. Owned by the service; called from one event loop only.
 
-    Whoever runs the pool enters it before the first step. Its tasks, which are what was set going, are cancelled when
-    it is left, and end, all of them, with a mistake in a program, wherever it shows. An exception of the body passes
-    as it is; exceptions of tasks come out of it together.
+    The service enters it before the first step. Its tasks carry out the commands; they are cancelled when the context
+    ends, and all of them on a programming error anywhere. An exception of the body passes unchanged; exceptions of
+    tasks are raised as a group.
 
-    Invariant: every report is followed by a decision, and every decision is set going before anything is awaited.
+    Invariant: every report is followed by a decision, whose commands are started before anything is awaited.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Steps:
     ) -> None:
         self.close()
         self._cancel()
-        if isinstance(error, asyncio.CancelledError):  # perhaps the group's own, which only it can tell
+        if isinstance(error, asyncio.CancelledError):  # perhaps the group's own, which only the group can tell
             await self._group.__aexit__(kind, error, traceback)
         else:
             await self._group.__aexit__(None, None, None)
@@ -72,18 +72,18 @@ class Steps:
         return task
 
     async def cancelled(self) -> None:
-        """End all tasks, and return when they have ended."""
+        """Cancel all tasks, and return once they have ended."""
         self._cancel()
         others = self._tasks - {asyncio.current_task()}
         if others:
             await asyncio.wait(others)
 
     def do(self, act: Callable[[ElasticPool, float], T]) -> T:
-        """Call the pool, have it decide, and set the decisions going.
+        """Call the pool, let it decide, and start carrying out the commands.
 
         Raises:
             HeadgateError: the pool refuses the call.
-            PoolClosedError: it has ended.
+            PoolClosedError: the pool has ended.
         """
         self.check_open()
         now = self._clock.monotonic()
@@ -102,7 +102,7 @@ class Steps:
         return answer
 
     def decide(self) -> None:
-        """Have the pool decide what only time has brought about."""
+        """Let the pool act on deadlines that have passed."""
         self.do(lambda _pool, _now: None)
 
     def check_open(self) -> None:
@@ -111,12 +111,12 @@ class Steps:
             raise PoolClosedError(f"The elastic pool {self._name} has ended")
 
     async def changed(self) -> None:
-        """Return after the next step; the end is one, and after it there is none."""
+        """Return after the next step; the end of the pool is the last one."""
         self._is_watched = True
         await self._change.wait()
 
     def close(self) -> None:
-        """Decide nothing more."""
+        """Stop deciding."""
         self.is_open = False
         if self._timer is not None:
             self._timer.cancel()
@@ -132,10 +132,10 @@ class Steps:
         self._tell()
 
     def _break(self, error: Exception) -> None:
-        """End everything: half a step was done, and whatever would be decided from here on could be wrong."""
+        """End everything: only half of a step was done, so any further decision could be wrong."""
         self.close()
         self._cancel()
-        if asyncio.current_task() not in self._tasks:  # else it is raised there
+        if asyncio.current_task() not in self._tasks:  # otherwise the error is raised in the task itself
             self.start(_raised(error), "failure")
 
     def _cancel(self) -> None:

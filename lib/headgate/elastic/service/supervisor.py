@@ -1,4 +1,4 @@
-"""One worker's engine at work: its calls one after the other, and the lease that it stands on."""
+"""Supervises one worker's engine: its calls one after the other, and its lease."""
 
 from __future__ import annotations
 
@@ -18,35 +18,35 @@ from headgate.elastic.settings import ElasticConfig
 from headgate.elastic.worker import EngineLoad, WorkerState
 
 OnLost = Callable[[float], None]
-"""Called with the seconds that are left when somebody else wants what a worker stands on; from any thread."""
+"""Called when a worker's lease is needed by others, with the seconds that are left; from any thread."""
 
 
 WorkerLease = Callable[[], Awaitable[None]]
-"""The right of one worker to be awake: called, it is given back; legal twice, and after it was lost.
+"""The right of one worker to be awake: calling it gives the lease back; legal twice, and after the lease was lost.
 
-It raises a `HeadgateError` where it could not be given back; whoever gave it will find out by itself.
+It raises a `HeadgateError` if the lease could not be given back; its source will then notice that by itself.
 """
 
 
 class WorkerLeases(Protocol):
-    """Where leases come from. A worker has one at most."""
+    """A source of leases. A worker has at most one."""
 
     async def take(self, worker_id: str, on_lost: OnLost) -> WorkerLease:
-        """Return a lease as soon as there is one. It is cancelled when the worker is no longer wanted awake.
+        """Return a lease once one is available. The call is cancelled when the worker no longer needs to be awake.
 
         Args:
-            worker_id: for whom.
-            on_lost: to be called once, from any thread, when it will be taken away: within so many seconds.
+            worker_id: the worker.
+            on_lost: call it once, from any thread, when the lease will be taken away, with the seconds until then.
 
         Raises:
-            HeadgateError: there will be none; the worker counts as failed and is tried again later.
+            HeadgateError: there will be no lease; the worker counts as failed and is tried again later.
         """
 
 
 class FreeLeases:
-    """Leases for workers whose machines are theirs alone: there is always one, and it is never lost."""
+    """Leases for workers with machines of their own: always available, and never lost."""
 
-    async def take(self, worker_id: str, on_lost: OnLost) -> WorkerLease:  # noqa: ARG002 - it is the protocol's
+    async def take(self, worker_id: str, on_lost: OnLost) -> WorkerLease:  # noqa: ARG002 - part of the protocol
         """Return a lease at once."""
 
         async def give_back() -> None:
@@ -59,13 +59,13 @@ _log = logging.getLogger("headgate.elastic")
 
 
 class WorkerSupervisor:
-    """Carries out what the pool wants of one worker. Owned by the service.
+    """Carries out the pool's commands for one worker. Owned by the service.
 
-    Invariant: no two calls of the engine overlap but a request's own; a call that nobody wants any more is cancelled
-    and has ended before the next one begins.
+    Invariant: no two control calls to the engine overlap; a call that is no longer wanted is cancelled and has ended
+    before the next one begins.
 
-    The pool sets the deadlines of a start and of going to sleep, and lets go when they are over. Engines make a call
-    that failed again themselves, as often as the settings allow.
+    The pool sets the deadlines for starting and for going to sleep, and sends `LetGo` when they have passed. Engines
+    retry failed calls themselves, as often as the settings allow.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class WorkerSupervisor:
         return self.engine.name
 
     def carry_out(self, command: Read | Sleep | Wake | LetGo) -> None:
-        """Set a command going."""
+        """Start carrying out a command."""
         if self._reading is not None and not isinstance(command, LetGo):
             self._reading.cancel()
         match command:
@@ -103,7 +103,7 @@ class WorkerSupervisor:
                 self._start(self.give_back, "let go")
 
     def now(self, state: WorkerState) -> None:
-        """See that the worker's lease and its router fit its new state, where no command of the pool does."""
+        """Make the worker's lease and router match its new state, where no command of the pool does that."""
         if isinstance(self.engine, SmgEngine):
             if state is WorkerState.ACTIVE:
                 self._go(partial(self._tell_router, self.engine.route), "route")
@@ -111,22 +111,22 @@ class WorkerSupervisor:
                 self._go(partial(self._tell_router, self.engine.unroute), "unroute")
         if state is WorkerState.INACTIVE and self._lease is not None:  # it was found asleep
             self._start(self.give_back, "give back")
-        elif state is WorkerState.ACTIVE and self._lease is None:  # it had failed, and came back awake
+        elif state is WorkerState.ACTIVE and self._lease is None:  # it had failed, and has come back awake
             self._go(self._regain, "lease")
 
     def cancel(self) -> None:
-        """End the calls that are under way."""
+        """Cancel all pending calls."""
         for task in self._calls:
             task.cancel()
 
     async def take_lease(self) -> None:
-        """Take the lease of a worker that is awake already; raises as `WorkerLeases.take`."""
+        """Take the worker's lease; raises like `WorkerLeases.take`."""
         self._lease_number += 1
         self._lease = await self._leases.take(self.worker_id, self._on_lost(self._lease_number))
 
     async def give_back(self) -> None:
         """Give the lease back, if there is one."""
-        self._lease_number += 1  # what is still told of it means nothing from here on
+        self._lease_number += 1  # from now on ignore any loss of the old lease
         if self._lease is None:
             return
         try:
@@ -134,7 +134,7 @@ class WorkerSupervisor:
                 await self._lease()
         except FAULTS as error:
             _log.warning("The lease of %s was not released: %s", self.worker_id, sentence(error))
-        self._lease = None  # not before: who is cancelled here leaves it to the next to give it back
+        self._lease = None  # not earlier: if this is cancelled, the next call must still give the lease back
 
     # Commands
 
@@ -185,20 +185,20 @@ class WorkerSupervisor:
             self._steps.do(lambda pool, now: pool.woken(worker_id, epoch, now))
 
     async def _check(self) -> None:
-        """Check an engine that did not answer when the service began, before it is used."""
+        """Check an engine that did not answer when the service began, before its first use."""
         if not self._is_checked:
             await self.engine.check()
             self._is_checked = True
 
     async def _tell_router(self, tell: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Have a router of others send requests or none; waking and sleeping see to it again."""
+        """Add the engine to its gateway or remove it; on failure, waking and sleeping try again."""
         try:
             await tell()
         except FAULTS as error:
-            _log.warning("The router of %s was not told of its state: %s", self.worker_id, sentence(error))
+            _log.warning("The router of %s could not be updated: %s", self.worker_id, sentence(error))
 
     async def _regain(self) -> None:
-        """Take a lease for a worker that works without one; it has to sleep where there is none at the moment."""
+        """Take a lease for a worker that is awake without one; if none is available now, the worker must sleep."""
         within_s = self._config.drain_timeout
         try:
             async with asyncio.timeout(self._config.engine_timeout):
@@ -222,7 +222,7 @@ class WorkerSupervisor:
             self._steps.do(lambda pool, now: pool.lease_lost(self.worker_id, now, within_s=within_s))
 
     def _go(self, work: Callable[[], Coroutine[Any, Any, None]], what: str) -> asyncio.Task[None]:
-        """Start a call that is cancelled when the pool lets go."""
+        """Start a call that `cancel` cancels."""
         call = self._start(work, what)
         self._calls.add(call)
         call.add_done_callback(self._calls.discard)

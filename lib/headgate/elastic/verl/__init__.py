@@ -1,4 +1,4 @@
-"""The elastic scheduler of verl's rollout: a worker group written for it works unchanged.
+"""The API of verl's elastic scheduler for rollouts: a worker group written for it works unchanged.
 
 from headgate.elastic.verl import ElasticConfig, ElasticScheduler
 

@@ -1,4 +1,4 @@
-"""verl's elastic scheduler over a worker group: the pool and policies that run in front of engines."""
+"""verl's elastic scheduler for a worker group, built on the same pool and policies as an elastic pool of engines."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from headgate.elastic.verl.worker_group import LOGGER, GroupCalls, GroupEngine, 
 from headgate.elastic.worker import WorkerState
 
 WorkerStatus = WorkerState
-"""verl's name; its states and `failed`."""
+"""verl's name; has verl's states and `failed`."""
 
 VALIDATION_S: Final = 3_600.0
-"""Workers that were woken for a validation pass follow the load again after so long, should nobody say so before."""
+"""After this time workers that were woken for a validation pass follow the load again, unless told to before."""
 
 POOL: Final = "verl"
 """Name of the pool in events and metrics."""
@@ -42,13 +42,13 @@ Act = Callable[[ElasticPool, float], object]
 
 
 class CountedRequests:
-    """What is known to be under way: requests that were added, and more where the workers count more.
+    """The requests known to be in flight: those that were added, and further ones if the workers report more.
 
-    Owned by one scheduler. A request that only workers count has a name of its own here, and ends when they count
-    fewer; who ended is not known, so it is the oldest: the mean time of a request comes out right all the same.
+    Owned by one scheduler. A request that only workers report gets a generated name, and ends when they report fewer.
+    It is not known which one ended, so the oldest is taken; the mean time of a request is still correct.
 
     Args:
-        tell: calls the pool; nothing while none works.
+        tell: calls the pool; does nothing while there is none.
     """
 
     def __init__(self, tell: Callable[[Act], None]) -> None:
@@ -59,11 +59,11 @@ class CountedRequests:
         self._tell = tell
 
     def begin(self) -> None:
-        """Tell the pool what was added before it began to work."""
+        """Submit the requests to the pool that were added before it started."""
         self._tell(lambda pool, now: [pool.submit(ElasticRequest(request_id), now) for request_id in self.added])
 
     def end(self) -> None:
-        """Go on counting without a pool."""
+        """Continue counting without a pool."""
         self._surplus.clear()
 
     def add(self, request_id: str) -> None:
@@ -72,13 +72,13 @@ class CountedRequests:
         self._tell(lambda pool, now: pool.submit(ElasticRequest(request_id), now))
 
     def complete(self, request_id: str) -> None:
-        """Count a request no more; legal twice."""
+        """Stop counting a request; legal twice."""
         if request_id in self.added:
             del self.added[request_id]
             self._tell(lambda pool, now: _end(pool, request_id, now))
 
     def counted(self, total: int) -> None:
-        """Take over how many requests all workers together say they run."""
+        """Update how many requests all workers together report as running."""
         self._counted = total
         missing = max(0, total - len(self.added)) - len(self._surplus)
         new = [f"counted-{next(self._numbers)}" for _ in range(missing)]
@@ -98,7 +98,7 @@ class CountedRequests:
         self._tell(act)
 
     def drop(self, request_id: str) -> None:
-        """Count a request no more that the pool has given up."""
+        """Stop counting a request that the pool has given up."""
         self.added.pop(request_id, None)
         self._surplus.pop(request_id, None)
 
@@ -114,21 +114,21 @@ def _end(pool: ElasticPool, request_id: str, now: float) -> None:
 
 
 class ElasticScheduler:
-    """Puts workers of a group to sleep and wakes them with the load. Used as verl's, from one event loop.
+    """Puts workers of a group to sleep and wakes them with the load. Has verl's API; use it from one event loop.
 
-    All workers begin awake. The policy is `threshold` unless the settings name another one: whoever wrote the
-    thresholds meant them. With `enable_elastic` off it counts, and does nothing else.
+    All workers begin awake. The policy is `threshold` unless the settings name another one, as configurations for verl
+    set thresholds. With `enable_elastic` off it only counts.
 
     Args:
-        config: settings; `queue_timeout`, `max_queue` and `max_losses` do not apply, as the group sends by itself.
+        config: settings; `queue_timeout`, `max_queue` and `max_losses` do not apply, as the group sends its requests.
         worker_group: see `WorkerGroup`.
-        policy: decides instead of the one that the settings name.
+        policy: used instead of the one named in the settings.
         clock: gives the time.
         emit: gets every event.
 
     Raises:
-        InvalidElasticError: the group has fewer workers than always have to be awake, or the settings do not tell how
-            many requests a worker takes.
+        InvalidElasticError: the group has fewer workers than `min_workers`, or the settings do not say how many
+            requests a worker takes.
     """
 
     def __init__(
@@ -141,7 +141,7 @@ class ElasticScheduler:
         emit: Emit | None = None,
     ) -> None:
         if config.requests_per_worker_capacity is None:
-            raise InvalidElasticError("requests_per_worker_capacity must be given: a worker group does not tell it")
+            raise InvalidElasticError("requests_per_worker_capacity must be given: a worker group does not report it")
         if worker_group.world_size < config.min_workers:
             raise InvalidElasticError(
                 f"min_workers must be <= world_size (got {config.min_workers} > {worker_group.world_size})"
@@ -178,24 +178,24 @@ class ElasticScheduler:
         _log.info("Stopped elastic scheduler")
 
     def add_request(self, request_id: str) -> None:
-        """Count a request that is under way, or waits for a worker."""
+        """Count a request that is running or waits for a worker."""
         self._requests.add(request_id)
 
     def complete_request(self, request_id: str) -> None:
-        """Count a request no more; nothing where it is not known."""
+        """Stop counting a request; does nothing if it is not known."""
         self._requests.complete(request_id)
 
     def worker_of(self, request_id: str) -> int | None:
-        """Return the worker that should have a request now; None while it waits, or is not known.
+        """Return the worker that should have a request now; None while it waits, or if it is not known.
 
-        A group that sends where this says keeps draining workers free of new requests.
+        A group that sends requests to this worker keeps draining workers free of new ones.
         """
         handling = self._steps.pool.requests.get(request_id) if self._steps else None
         return int(handling.worker_id) if handling is not None and handling.worker_id else None
 
     @property
     def workers(self) -> Mapping[int, WorkerStatus]:
-        """Worker id -> where it stands; all are active while the scheduler does not run."""
+        """Worker id -> its state; all are active while the scheduler does not run."""
         if self._steps is None:
             return dict.fromkeys(range(self.worker_group.world_size), WorkerStatus.ACTIVE)
         return {int(worker_id): worker.state for worker_id, worker in self._steps.pool.workers.items()}
@@ -203,7 +203,7 @@ class ElasticScheduler:
     def get_metrics(self) -> dict[str, float]:
         """Return verl's metrics, and the number of workers in its other states.
 
-        `load_ratio` is what runs and what waits by what active and starting workers take.
+        `load_ratio` is running plus waiting requests divided by the capacity of active and starting workers.
         """
         states = list(self.workers.values())
         capacity = self._slots * states.count(WorkerStatus.ACTIVE)
@@ -227,7 +227,7 @@ class ElasticScheduler:
         }
 
     def status(self) -> PoolStatus | None:
-        """Return where everything stands, as commands and metrics of elastic pools show it; None while it is off."""
+        """Return the status in the form of elastic pools, for their commands and metrics; None while it is off."""
         if self._steps is None:
             return None
         pool, now = self._steps.pool, self._clock.monotonic()
@@ -244,9 +244,9 @@ class ElasticScheduler:
         )
 
     async def wake_up_all_workers(self, for_s: float = VALIDATION_S) -> None:
-        """Wake all workers, as before a validation pass, and return when those that can are awake.
+        """Wake all workers, as for a validation pass, and return once those that can be are awake.
 
-        None is put to sleep for so long, or until `resume_elastic_scheduling`.
+        None is put to sleep for `for_s` seconds, or until `resume_elastic_scheduling`.
         """
         steps = self._steps
         if steps is None:
@@ -275,7 +275,7 @@ class ElasticScheduler:
                 self._requests.begin()
                 begun.set_result(None)
                 await asyncio.Event().wait()
-        except Exception as error:  # noqa: BLE001 - nobody awaits this task: told here, workers stay as they are
+        except Exception as error:  # noqa: BLE001 - nothing awaits this task: logged here; workers stay as they are
             if begun.done():
                 _log.exception("Error in monitoring loop: %s", error)
             else:
@@ -296,7 +296,7 @@ class ElasticScheduler:
             self._clock.monotonic(),
             awake=[engine.name for engine in engines],
             name=POOL,
-            has_others=False,  # whatever the workers count is in `CountedRequests`, on whichever of them it runs
+            has_others=False,  # `CountedRequests` has all that the workers report, on whichever of them it runs
         )
         self._counts = ServiceCounts()
         steps = Steps(POOL, pool, self._clock, self._hear, self._carry_out)
@@ -314,11 +314,11 @@ class ElasticScheduler:
             self._emit(event)
 
     def _carry_out(self, command: Command) -> None:
-        match command:  # of requests only what can be done for them: it is the group that sends them
+        match command:  # the group itself sends the requests, so little is left to do for them here
             case Send():
                 _log.debug("Redistributed 1 requests")
             case Abort():
-                assert self._steps is not None, "commands come from a pool that works"
+                assert self._steps is not None, "commands come from a running pool"
                 self._steps.start(self._hand_over(command), f"hand over {command.request_id}")
             case Cut():
                 pass
@@ -329,13 +329,13 @@ class ElasticScheduler:
                 self._supervisors[command.worker_id].carry_out(command)
 
     async def _hand_over(self, command: Abort) -> None:
-        """Count a request of a draining worker for another one."""
+        """Assign a draining worker's request to another worker, in the count only."""
         why = f"worker {command.worker_id} drains"
         self._tell(lambda pool, now: pool.broke(command.request_id, command.epoch, why, now, was_aborted=True))
 
 
 def _settings(config: ElasticConfig) -> ElasticConfig:
-    """Return settings under which no request is refused, fails or waits too long: the group has it all the same."""
+    """Return settings under which no request is refused, fails or times out, as the group has it in any case."""
     changed: dict[str, object] = {"queue_timeout": None, "max_queue": _UNBOUNDED, "max_losses": _UNBOUNDED}
     if "policy" not in config.model_fields_set:
         changed["policy"] = "threshold"
@@ -343,7 +343,7 @@ def _settings(config: ElasticConfig) -> ElasticConfig:
 
 
 def log_event(event: Event) -> None:
-    """Write what happened as verl's scheduler writes it."""
+    """Log an event in the words of verl's scheduler."""
     match event:
         case events.WorkerChanged(after=WorkerState.DRAINING):
             _log.info("Scaling down: draining worker %s", event.worker)

@@ -1,4 +1,4 @@
-"""A worker group of verl: what it must have, what it may have, and how it is called."""
+"""A worker group of verl: its required and optional methods, and how they are called."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ from headgate.elastic.settings import ElasticConfig
 from headgate.elastic.worker import EngineLoad
 
 LOGGER: Final = "verl.workers.rollout.elastic_scheduler"
-"""verl's name, so that what its users have set up keeps working."""
+"""verl's logger name, so that its users' logging configuration keeps working."""
 
 _log = logging.getLogger(LOGGER)
 
 
 class WorkerGroup(Protocol):
-    """What a worker group must have.
+    """The interface of a worker group.
 
-    It may have these methods as well, each plain or `async`:
+    It may also have these methods, each plain or `async`:
 
     - `get_worker_status()` → `{worker_id: {"active_requests": n, …}}`
     - `flush_worker_cache(worker_id)`
-    - `release_worker_memory(worker_id)`: frees the memory of a worker that is idle; verl has none
+    - `release_worker_memory(worker_id)`: frees the memory of an idle worker; verl has no such method
     - `resume_worker_memory(worker_id)`
     """
 
     @property
     def world_size(self) -> int:
-        """How many workers there are; their ids count from 0."""
+        """Number of workers; their ids count from 0."""
 
 
 class GroupCalls:
-    """Calls of one worker group: with deadlines, plain methods in a thread, one status for all who ask at once.
+    """Calls one worker group: with deadlines, plain methods in threads, one status for all concurrent callers.
 
     Owned by one scheduler.
     """
@@ -57,17 +57,17 @@ class GroupCalls:
         self._threads: dict[str, threading.Thread] = {}
 
     async def active_requests(self) -> Mapping[int, int]:
-        """Return worker id -> requests that it says it runs; those that are not told of are not in it.
+        """Return worker id -> running requests as the group reports them; workers that it does not report are missing.
 
-        The answer was asked for after this call: whoever asks while another waits for an answer shares the next one.
+        The status is never older than this call: a call made while another one is pending shares the next status.
 
         Raises:
-            EngineError: the group failed, or told something else.
+            EngineError: the group failed, or returned something else.
         """
         asked = self._begun
         async with self._turn:
             if self._finished <= asked:
-                await asyncio.sleep(0)  # whoever asks in this same moment has asked by then, and shares it
+                await asyncio.sleep(0)  # lets calls made in the same loop iteration share this status
                 self._begun += 1
                 number = self._begun
                 try:
@@ -88,7 +88,7 @@ class GroupCalls:
             await self._call("release_worker_memory", worker_id, within_s=self._config.start_timeout)
 
     async def wake(self, worker_id: int) -> None:
-        """Have a worker take its memory again, as far as the group can; raises EngineError."""
+        """Resume a worker's memory, as far as the group can; raises EngineError."""
         missing = "Worker group does not support memory resumption for worker %s"
         if self._has("resume_worker_memory", worker_id, missing):
             await self._call("resume_worker_memory", worker_id, within_s=self._config.start_timeout)
@@ -121,7 +121,7 @@ class GroupCalls:
             raise EngineError(f"{said} failed: {type(error).__name__}: {error}") from error
 
     async def _in_thread(self, said: str, method: Callable[..., Any], *arguments: object) -> Any:
-        """Call a plain method in a thread of its own: one that hangs takes none of those that the training needs."""
+        """Call a plain method in a new thread, so that a hanging one does not block threads that the training needs."""
         answer: Future[Any] = Future()
         answer.set_running_or_notify_cancel()
 
@@ -151,7 +151,7 @@ def _read(told: object) -> dict[int, int]:
             active[int(worker_id)] = max(0, int(count))
         except (TypeError, ValueError):
             raise EngineError(
-                f"get_worker_status must tell active_requests as a number (got {count!r:.80} for {worker_id!r:.80})"
+                f"get_worker_status must report active_requests as a number (got {count!r:.80} for {worker_id!r:.80})"
             ) from None
     return active
 
@@ -159,7 +159,7 @@ def _read(told: object) -> dict[int, int]:
 class GroupEngine:
     """A worker that only its group can reach. The group sends requests itself.
 
-    Whether it sleeps is our own record: groups written for verl's scheduler tell `active` of any worker.
+    Whether it sleeps is recorded here, as groups written for verl's scheduler report every worker as `active`.
     """
 
     kind = "verl"
@@ -173,11 +173,11 @@ class GroupEngine:
         self._was_told_of = False
 
     async def check(self) -> EngineFacts:
-        """Return what is known of it: nothing."""
+        """Return its facts: only whether it is asleep is known."""
         return EngineFacts((), is_asleep=self._is_asleep)
 
     async def load(self) -> EngineLoad:
-        """Return what its group tells; a group that never told of this worker leaves the count to the pool."""
+        """Return what its group reports; if the group never reported this worker, the pool's own count applies."""
         active = await self._calls.active_requests()
         if self._worker_id in active:
             self._was_told_of = True
@@ -186,16 +186,16 @@ class GroupEngine:
         return EngineLoad(running=active.get(self._worker_id, 0), is_asleep=self._is_asleep)
 
     async def sleep(self) -> None:
-        """Flush its cache and release its memory; raises EngineError where it is busy."""
+        """Flush its cache and release its memory; raises EngineError if it is busy."""
         if self._is_asleep:
             return
         if running := (await self.load()).running:
             raise EngineError(f"worker {self._worker_id} is busy with {running} requests")
-        await self._attempts.run(lambda: self._calls.put_to_sleep(self._worker_id))  # twice does no harm
+        await self._attempts.run(lambda: self._calls.put_to_sleep(self._worker_id))  # idempotent, so it may be retried
         self._is_asleep = True
 
     async def wake(self) -> None:
-        """Take its memory again."""
+        """Resume its memory."""
         if self._is_asleep:
             await self._attempts.run(lambda: self._calls.wake(self._worker_id))
             self._is_asleep = False

@@ -1,1 +1,1 @@
-"""Environments that AgentGym servers serve: one adapter over HTTP, a table of what differs between their servers."""
+"""Environments on AgentGym servers: one HTTP adapter, and a table of the differences between the servers."""

@@ -1,4 +1,4 @@
-"""An environment that is played at an AgentGym server, and those that the settings name."""
+"""An environment on an AgentGym server, and those that the settings name."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from headgate.environments.protocol import BaselineKind, Continue, EnvironmentSp
 from headgate.environments.uninterrupted import uninterrupted
 
 ABANDON_TIMEOUT_S: Final = 5.0
-"""How long an episode that is cancelled while its session is made waits for the session, so as to end it."""
+"""How long an episode cancelled during the creation of its session waits for the session in order to end it."""
 
 ACTION_CHARS: Final = 1_000
-"""Longer actions are not sent: no action is nearly as long, and a server that breaks on one would void the score."""
+"""Longer actions are not sent: no valid action is nearly as long, and one that breaks the server voids the score."""
 
 ONE_ACTION: Final = "Error: Only one 'Action' is allowed per response. Please adjust your response."
 NO_ACTION: Final = "Error: No action was found. End your response with 'Action:' and the action on the next line."
@@ -30,7 +30,7 @@ TOO_LONG: Final = f"Error: An action has at most {ACTION_CHARS} characters. Plea
 
 
 class ServedEpisode:
-    """One task at a server. Owned by one worker; holds a session there and a connection until it is closed."""
+    """One task on a server. Owned by one worker; holds a session and a connection until it is closed."""
 
     def __init__(self, environment: ServedEnvironment, server: AgentGymServer, session: int, told: str) -> None:
         self._environment = environment
@@ -46,7 +46,7 @@ class ServedEpisode:
         )
 
     async def answer(self, reply: str) -> Continue | Score:
-        """Take the action in `reply`. The score is that of the last round, as in AgentGym.
+        """Perform the action in `reply`. The score is that of the last round, as in AgentGym.
 
         Raises:
             EnvironmentFailedError: if the server fails.
@@ -61,7 +61,7 @@ class ServedEpisode:
         return Continue((Message("user", step.text),))
 
     async def close(self) -> None:
-        """End the session, or keep it for the next episode where the server ends none; let go of the connection.
+        """End the session, or keep it for reuse if the server cannot end sessions; close the connection.
 
         Raises:
             EnvironmentFailedError: if the server does not end it.
@@ -72,7 +72,7 @@ class ServedEpisode:
                 await self._environment.give_back(self._server, session, may_be_used_again=not self._is_calling)
 
     async def _stepped(self, action: str) -> Step:
-        assert self._session is not None  # nobody answers an episode that is closed
+        assert self._session is not None  # a closed episode gets no replies
         self._is_calling = True
         step = await self._server.step(self._session, action)
         self._is_calling = False
@@ -80,7 +80,7 @@ class ServedEpisode:
 
 
 class ServedEnvironment:
-    """One of AgentGym's environments at the server of `url`. Lives as long as its campaign.
+    """One of AgentGym's environments on the server at `url`. Lives as long as its campaign.
 
     Its spec has no chance level and no solver: all three baselines draw from the actions that the server lists.
     """
@@ -89,7 +89,7 @@ class ServedEnvironment:
         self._dialect = dialect
         self._url = url
         self._timeout_s = timeout_s
-        self._idle: list[int] = []  # sessions of a server that ends none
+        self._idle: list[int] = []  # sessions to reuse, of a server that cannot end them
         self.spec = EnvironmentSpec(
             name=dialect.name,
             summary=f"{dialect.task} (AgentGym server)",
@@ -102,7 +102,7 @@ class ServedEnvironment:
         )
 
     async def check(self) -> None:
-        """Return if the server answers; begins nothing.
+        """Return if the server answers; creates no session.
 
         Raises:
             EnvironmentFailedError: if it does not.
@@ -111,7 +111,7 @@ class ServedEnvironment:
             await server.greet()
 
     async def open(self, index: int, seed: int) -> ServedEpisode:
-        """Begin task `index`; `seed` is not used, since servers take an index alone.
+        """Start task `index`; `seed` is ignored, since servers accept only an index.
 
         Raises:
             EnvironmentFailedError: if the server fails.
@@ -126,7 +126,7 @@ class ServedEnvironment:
         return ServedEpisode(self, server, session, told)
 
     async def give_back(self, server: AgentGymServer, session: int, *, may_be_used_again: bool) -> None:
-        """End `session`, or keep it where the server ends none and nothing is under way in it.
+        """End `session`, or keep it for reuse if the server cannot end sessions and no call is in progress.
 
         Raises:
             EnvironmentFailedError: if the server does not end it.
@@ -139,19 +139,19 @@ class ServedEnvironment:
     async def baseline(
         self, kind: BaselineKind, index: int, seed: int, conversation: Sequence[Message], rng: random.Random
     ) -> str:
-        """Reply with any action that the server lists, or one that does no harm; nobody knows the solution here."""
+        """Return any action that the server lists, or a harmless one; the solution is not known here."""
         del index, seed
         action = rng.choice(_listed(conversation[-1].content) or self._dialect.idle_actions)
         return f"Thought:\n{kind}\n\nAction:\n{action}"
 
     async def _begun(self, server: AgentGymServer, index: int) -> tuple[int, str]:
-        """Return a session with task `index`, and what the model is told first."""
+        """Return a session with task `index`, and the first message to the model."""
         if self._idle:
             session = self._idle.pop()
             try:
                 return session, await server.reset(session, index)
             except EnvironmentFailedError:
-                self._idle.clear()  # the server may have been started anew; a new session will tell
+                self._idle.clear()  # the server may have restarted; a new session will show
         session = await _created(server)
         try:
             return session, await server.reset(session, index)
@@ -161,9 +161,9 @@ class ServedEnvironment:
 
 
 def sent_action(reply: str, dialect: Dialect) -> tuple[str | None, str]:
-    """Return the action in `reply` as the server is sent it, or None with what to tell the model.
+    """Return the action in `reply` in the form to send, or None and a message to the model.
 
-    More than one `Action:` is refused: the later ones answer to observations that the model made up.
+    More than one `Action:` is refused: the later ones respond to observations that the model made up.
     """
     named = list(named_actions(reply))
     if len(named) > 1:
@@ -177,7 +177,7 @@ def sent_action(reply: str, dialect: Dialect) -> tuple[str | None, str]:
 
 
 async def _created(server: AgentGymServer) -> int:
-    """Return a new session. When cancelled meanwhile, end the one that the server may be making just now."""
+    """Return a new session. If cancelled meanwhile, end the session that the server may be creating."""
     creating = asyncio.ensure_future(server.create())
     try:
         return await asyncio.shield(creating)
@@ -194,7 +194,7 @@ async def _abandoned(server: AgentGymServer, creating: asyncio.Future[int]) -> N
 
 
 async def _ended(server: AgentGymServer, session: int) -> None:
-    """End a session that nobody plays. If the server fails at that, what went wrong before is what counts."""
+    """End an unused session. An error of the server is ignored, since an earlier one is already being raised."""
     if server.dialect.has_close:
         with suppress(EnvironmentFailedError):
             await server.close(session)
@@ -210,10 +210,10 @@ def _listed(text: str) -> list[str]:
 
 
 def served_environments(settings: Settings) -> tuple[ServedEnvironment, ...]:
-    """Return an environment for each server that the settings name; asks none of them.
+    """Return an environment for each server that the settings name, without contacting any.
 
     Raises:
-        InvalidSettingError: if a server is named for what is no environment of AgentGym's.
+        InvalidSettingError: if a server is set for a name that is not an AgentGym environment.
     """
     return tuple(
         ServedEnvironment(
@@ -228,7 +228,7 @@ def _dialect(environment: str) -> Dialect:
     if environment not in known:
         hint = did_you_mean(environment, known)
         raise InvalidSettingError(
-            f"agentgym_servers names {environment!r}, which AgentGym has no server of{hint}",
+            f"agentgym_servers names {environment!r}, for which AgentGym has no server{hint}",
             next_step=f"Name one of {', '.join(known)}.",
         )
     return known[environment]

@@ -1,4 +1,4 @@
-"""One session at an AgentGym server: its calls, their deadlines, and what is wrong with an answer."""
+"""One session on an AgentGym server: its calls, their deadlines, and checks of the answers."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ _PROMPTS: Final = Path(__file__).with_name("prompts")
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """What one environment's server is asked and answers. Never changes.
+    """The HTTP dialect of one environment's server. Immutable.
 
     Attributes:
-        task: what is to be done, for listings.
-        consent: what the model is made to reply to the instructions (AgentGym's).
-        create_body: what `POST /create` is sent; None for nothing.
-        id_key: how requests name the session.
-        index_key: how `POST /reset` names the task.
-        reset_body: what it is sent beside.
-        opening_keys: what of its answer the model is told, in this order; empty where `GET /observation` says it.
-        text_key: what of the answer to `POST /step` the model is told.
-        score_key: what of that answer is the score.
-        full_score: its highest value.
-        pass_mark: share of it at which a success begins, for an episode that is done.
-        has_close: whether there is a `POST /close`; sessions of other servers are used again.
-        lists_actions: whether answers hold `available_actions`, which the model is told as well.
+        task: summary of the task, for listings.
+        consent: the reply to the instructions put in the model's mouth (AgentGym's).
+        create_body: body of `POST /create`; None for none.
+        id_key: key of the session in requests.
+        index_key: key of the task in `POST /reset`.
+        reset_body: further fields of that request.
+        opening_keys: keys of its answer to show to the model, in this order; empty to use `GET /observation`.
+        text_key: key of the answer to `POST /step` to show to the model.
+        score_key: key of the score in that answer.
+        full_score: the highest score.
+        pass_mark: minimum share of the full score for a success, once the episode is done.
+        has_close: whether there is a `POST /close`; sessions of other servers are reused.
+        lists_actions: whether answers contain `available_actions`, which the model is shown as well.
         is_plain: whether actions are sent without punctuation, as AgentGym's client does.
-        idle_actions: actions that do no harm, for baselines where the server lists none.
+        idle_actions: harmless actions, for baselines where the server lists none.
     """
 
     environment: str
@@ -61,19 +61,19 @@ class Dialect:
 
     @property
     def name(self) -> str:
-        """Its name in Headgate; `-server`, since environments of our own have AgentGym's names."""
+        """Its name in Headgate; ends in `-server`, since Headgate's own environments have AgentGym's names."""
         return f"agentgym:{self.environment}-server"
 
     @property
     def instructions(self) -> str:
-        """AgentGym's own words to the model."""
+        """AgentGym's instructions to the model."""
         return (_PROMPTS / f"{self.environment}.txt").read_text(encoding="utf-8").rstrip("\n")
 
 
 DIALECTS: Final = (
     Dialect(
         environment="alfworld",
-        task="Do a household task in a house told in words",
+        task="Do a household task in a house described in words",
         daily_rate=80.0,
         data_length=2_500,
         licence="MIT",
@@ -85,19 +85,19 @@ DIALECTS: Final = (
     ),
     Dialect(
         environment="babyai",
-        task="Carry out a mission in a grid world told in words",
+        task="Carry out a mission in a grid world described in words",
         daily_rate=120.0,
         data_length=4_000,
         licence="Apache-2.0",
         score_key="score",
-        # minigrid's reward of a success: 1 - 0.9 * steps / steps allowed.
+        # minigrid's reward for a success is 1 - 0.9 * steps / steps allowed.
         pass_mark=0.1,
         is_plain=True,
         idle_actions=("turn left", "turn right"),
     ),
     Dialect(
         environment="sciworld",
-        task="Do an elementary science experiment told in words",
+        task="Do an elementary science experiment described in words",
         daily_rate=80.0,
         data_length=4_639,
         licence="Apache-2.0",
@@ -108,7 +108,7 @@ DIALECTS: Final = (
     ),
     Dialect(
         environment="textcraft",
-        task="Craft a thing by recipes told among others",
+        task="Craft an item from recipes that are listed among others",
         daily_rate=100.0,
         data_length=582,
         licence="MIT",
@@ -117,7 +117,7 @@ DIALECTS: Final = (
     ),
     Dialect(
         environment="webshop",
-        task="Buy what an instruction asks for in a web shop told in words",
+        task="Buy what an instruction asks for in a web shop described in words",
         daily_rate=100.0,
         data_length=200,
         licence="MIT; products were scraped",
@@ -130,24 +130,24 @@ DIALECTS: Final = (
         idle_actions=("click[back to search]",),
     ),
 )
-"""Every environment of AgentGym that a server can be configured for."""
+"""Every AgentGym environment for which a server can be configured."""
 
 
 SETTING: Final = "agentgym_servers"
-"""The setting that says where servers are; errors name it."""
+"""The setting with the servers' addresses; errors name it."""
 
 CLOSE_TIMEOUT_S: Final = 5.0
-"""A session that is not closed by then is given up; an episode has 10 s to close, the connection included."""
+"""A session not closed by then is given up; an episode has 10 s to close, including the connection."""
 
 MAX_ANSWER_BYTES: Final = 2**20
-"""Of one answer, unpacked: the model is told all of it."""
+"""Maximum size of an answer, decompressed: the model is shown all of it."""
 
 _SHOWN_CHARS: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What came of an action.
+    """The result of an action.
 
     Attributes:
         score: share of the full score, in [0, 1].
@@ -162,7 +162,7 @@ class AgentGymServer:
     """Calls to one server over one connection. Owned by one episode; opened and closed in one event loop."""
 
     def __init__(self, dialect: Dialect, url: str, timeout_s: float) -> None:
-        import aiohttp  # noqa: PLC0415 - every command that names environments would wait for it
+        import aiohttp  # noqa: PLC0415 - too slow to import for every command that lists environments
 
         self.dialect = dialect
         self._url = url.rstrip("/")
@@ -184,11 +184,11 @@ class AgentGymServer:
         answer = await self._call("POST", "/create", self.dialect.create_body)
         session = answer if isinstance(answer, int) else self._item("/create", answer, "id")
         if isinstance(session, bool) or not isinstance(session, int):
-            raise self._failed(f"answered POST /create with {session!r:.80}, not with the number of a session")
+            raise self._failed(f"answered POST /create with {session!r:.80} instead of a session's number")
         return session
 
     async def reset(self, session: int, index: int) -> str:
-        """Begin task `index`; return what the model is told."""
+        """Start task `index`; return the first message to the model."""
         dialect = self.dialect
         wanted = {dialect.id_key: session, dialect.index_key: index, **dialect.reset_body}
         answer = await self._call("POST", "/reset", wanted)
@@ -199,33 +199,33 @@ class AgentGymServer:
         return "\n".join(told) + self._actions("/reset", answer)
 
     async def step(self, session: int, action: str) -> Step:
-        """Take `action`; return what came of it."""
+        """Perform `action`; return its result."""
         dialect = self.dialect
         answer = await self._call("POST", "/step", {dialect.id_key: session, "action": action})
         text = self._text("/step", self._item("/step", answer, dialect.text_key)) + self._actions("/step", answer)
         score = self._item("/step", answer, dialect.score_key)
         if isinstance(score, bool) or not isinstance(score, int | float) or not math.isfinite(score):
-            raise self._failed(f"answered POST /step with the {dialect.score_key} {score!r:.80}, not with a number")
-        # sciworld says -100 for a task that is failed for good; babyai adds rewards up.
+            raise self._failed(f"answered POST /step with the {dialect.score_key} {score!r:.80}, not a number")
+        # sciworld returns -100 for a task that has failed for good; babyai adds up rewards.
         share = min(1.0, max(0.0, score / dialect.full_score))
         return Step(text, share, self._item("/step", answer, "done") is True)
 
     async def close(self, session: int) -> None:
-        """End `session` at a server that lets sessions end."""
+        """End `session` on a server that can end sessions."""
         await self._call("POST", "/close", {self.dialect.id_key: session}, timeout_s=CLOSE_TIMEOUT_S)
 
     async def disconnect(self) -> None:
-        """Let go of the connection; legal more than once."""
+        """Close the connection; idempotent."""
         await self._http.close()
 
     async def _call(
         self, method: str, path: str, body: Mapping[str, Any] | None, *, timeout_s: float | None = None
     ) -> Any:
-        """Return what the server answers.
+        """Return the server's parsed answer.
 
         Raises:
-            EnvironmentFailedError: if it does not answer in time, answers another status than 200 or no JSON, or says
-                that it failed, which its servers do with status 200 and an object `error`.
+            EnvironmentFailedError: if it does not answer in time, its status is not 200, its body is not JSON, or it
+                reports a failure, which AgentGym's servers do with status 200 and a key `error`.
         """
         import aiohttp  # noqa: PLC0415 - as above
 
@@ -237,7 +237,7 @@ class AgentGymServer:
                 status = response.status
                 content = await response.content.readexactly(MAX_ANSWER_BYTES + 1)
         except asyncio.IncompleteReadError as ended:
-            content = ended.partial  # all of it, as it nearly always is
+            content = ended.partial  # the whole answer, which is nearly always shorter than the limit
         except TimeoutError:
             raise self._failed(f"did not answer {method} {path} within {limit_s:g} s") from None
         except (aiohttp.ClientError, OSError, ValueError) as error:
@@ -250,7 +250,7 @@ class AgentGymServer:
             answer = json_value(content)
         except orjson.JSONDecodeError as error:
             said = f"{_shown(content)} ({error.msg})"
-            raise self._failed(f"answered {method} {path} with what is no JSON: {said}") from None
+            raise self._failed(f"answered {method} {path} with invalid JSON: {said}") from None
         if isinstance(answer, dict) and "error" in answer:
             raise self._failed(f"failed at {method} {path}: {str(answer['error'])[:_SHOWN_CHARS]}")
         return answer
@@ -264,7 +264,7 @@ class AgentGymServer:
 
     def _text(self, path: str, found: Any) -> str:
         if not isinstance(found, str):
-            raise self._failed(f"answered {path} with {found!r:.80} where a text was due")
+            raise self._failed(f"answered {path} with {found!r:.80} instead of text")
         return found
 
     def _actions(self, path: str, answer: Any) -> str:
@@ -272,13 +272,13 @@ class AgentGymServer:
             return ""
         actions = self._item(path, answer, "available_actions")
         if not isinstance(actions, list):
-            raise self._failed(f"answered {path} with {actions!r:.80} where a list of actions was due")
+            raise self._failed(f"answered {path} with {actions!r:.80} instead of a list of actions")
         return f"\nAVAILABLE ACTIONS: {','.join(map(str, actions))}"
 
     def _failed(self, what: str) -> EnvironmentFailedError:
         return EnvironmentFailedError(
             redacted(f"the AgentGym server of {self.dialect.environment} at {self._url} {what}".rstrip(".")),
-            next_step=f"Look at the server's log, start it again, or correct its address in `{SETTING}`.",
+            next_step=f"Check the server's log, restart it, or correct its address in `{SETTING}`.",
         )
 
 

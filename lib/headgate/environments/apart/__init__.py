@@ -1,4 +1,4 @@
-"""Environments that run apart: in child processes, so that one that blocks, leaks or crashes harms nobody else."""
+"""Environments that run apart: in child processes, so that one that blocks, leaks or crashes affects no other."""
 
 import lazy_loader
 

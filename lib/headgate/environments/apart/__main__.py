@@ -1,7 +1,7 @@
-"""`python -m headgate.environments.apart`: the process in which environments of one package live.
+"""`python -m headgate.environments.apart`: the process that runs the environments of one package.
 
-Started by `headgate.environments.apart.process` alone. Arguments: the descriptor of the socket to the parent, the
-parent's process id, the locks of the sandbox, then kind, name and value of the `Source`.
+Started only by `headgate.environments.apart.process`. Arguments: descriptor of the socket to the parent, the parent's
+process id, the locks of the sandbox, then kind, name and value of the `Source`.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from headgate.environments.registry import checked_environment, collection_at, e
 from headgate.environments.sandbox import SANDBOX
 
 _TIDY_S: Final = 2.0
-"""For episodes to be closed when the process is told to end; then it ends anyway."""
+"""Time to close episodes when the process is asked to end; then it ends anyway."""
 
 
 def serve(descriptor: int, source: Source) -> None:
-    """Answer calls on the socket `descriptor` until it ends or says `end`."""
+    """Answer calls on the socket `descriptor` until it closes or `end` is received."""
     with socket.socket(fileno=descriptor) as connection:
         connection.setblocking(False)
         asyncio.run(_served(connection, source))
@@ -57,7 +57,7 @@ async def _served(connection: socket.socket, source: Source) -> None:
 
 
 class _Server(CallServer):
-    """The environments of this process's package, made when they are first asked for."""
+    """The environments of this process's package, created on first use."""
 
     def __init__(self, source: Source, say: Callable[[bytes], None]) -> None:
         super().__init__(say)
@@ -83,17 +83,17 @@ class _Server(CallServer):
         try:
             made = self._environment(name)
             if made.spec.needs_judge and not isinstance(made, ReadsGrades):
-                raise judges_in_process(name)  # noqa: TRY301 - one problem among others
+                raise judges_in_process(name)  # noqa: TRY301 - reported like any other problem
             found = {"spec": asdict(made.spec)}
-            frames.packed(found)  # a field of a foreign type is the problem of this one alone
-        except Exception as error:  # noqa: BLE001 - whatever one raises is told as its problem, beside the others
+            frames.packed(found)  # a field that cannot be serialised is the problem of this one only
+        except Exception as error:  # noqa: BLE001 - whatever one raises is reported as its problem
             return failure_frame(error)
         return found
 
     def _environment(self, name: str) -> Environment:
-        """Return environment `name`, made when first asked for.
+        """Return environment `name`, created on first use.
 
-        In the main thread, since some packages install signal handlers.
+        Runs in the main thread, since some packages install signal handlers.
         """
         if name not in self._environments:
             made: object
@@ -113,22 +113,22 @@ class _Server(CallServer):
 _PR_SET_PDEATHSIG: Final = 1
 
 _WATCH: Final = 'read -r _; kill -9 "-$0"'
-"""Waits for the end of a pipe that only the parent can write to, then ends the process group, itself included.
+"""Waits for the end of a pipe that only the parent can write to, then kills the process group, itself included.
 
-Without `--`, which dash takes for a number.
+Without `--`, which dash mistakes for a number.
 """
 
 
 def tie_to_parent(parent: int) -> None:
-    """Let this process and all that it starts end when process `parent` ends, also by `kill -9`.
+    """End this process and its descendants when process `parent` ends, even by `kill -9`.
 
-    The kernel ends this process (Linux). What it started, such as a Java runtime, would stay: a shell of 2 MB in the
-    same process group waits for the end of stdin, whose other end the parent holds, and ends the group. For this
-    process stdin is empty: an environment that asks a question at the terminal gets the end of the file.
+    The kernel ends this process (Linux). Its descendants, such as a Java runtime, would stay, so a shell of 2 MB in the
+    same process group waits for the end of stdin, whose other end the parent holds, and kills the group. For this
+    process stdin is empty: an environment that reads from the terminal gets end-of-file.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:  # it ended before this line
+    if os.getppid() != parent:  # it has already ended
         os._exit(1)
     subprocess.Popen(  # noqa: S603 - fixed words and a number
         ["/bin/sh", "-c", _WATCH, str(os.getpgid(0))], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
@@ -139,18 +139,18 @@ def tie_to_parent(parent: int) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """Serve calls until the parent says that it is enough, or is gone."""
+    """Serve calls until the parent sends `end`, or is gone."""
     descriptor, parent, locks, kind, name, value = arguments
     SANDBOX.require(locks.split(","))
     tie_to_parent(int(parent))
-    # The kernel is to end this process before the campaign when the machine runs out of memory.
+    # If the machine runs out of memory, the kernel kills this process rather than the campaign.
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")
-    os.environ.pop("PYTHONPATH", None)  # ours, made of the parent's path; what is started from here finds its own way
-    os.set_inheritable(int(descriptor), False)  # the end of this process must be the end of the socket
+    os.environ.pop("PYTHONPATH", None)  # set by the parent to its own path; child processes must not inherit it
+    os.set_inheritable(int(descriptor), False)  # so that the socket closes when this process ends
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(line_buffering=True, errors="replace")  # what is said before a crash is read
+            stream.reconfigure(line_buffering=True, errors="replace")  # so that output before a crash is kept
     faulthandler.enable()
     serve(int(descriptor), Source("collection" if kind == "collection" else "environment", name, value))
 

@@ -1,4 +1,4 @@
-"""Messages between an environment's process and ours: four bytes of length, then msgpack."""
+"""Messages between an environment's process and Headgate's: four bytes of length, then msgpack."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from headgate.environments.episode import checked_score, cut, text_of
 from headgate.environments.protocol import Continue, ForJudge, Score
 
 KILLED_ABOVE: Final = 1.5
-"""Times `memory_mib` at which a process is ended with its episodes: below it they may finish."""
+"""Multiple of `memory_mib` above which a process is killed with its episodes; below it they may finish."""
 
 
 @dataclass(frozen=True, slots=True)
 class ApartLimits:
-    """What the processes of one package may take; the settings `environment_…` say the same to a campaign.
+    """Limits of the processes of one package; a campaign sets them with the settings `environment_…`.
 
     Attributes:
-        processes: at most, those being replaced not counted.
-        call_s: deadline of one call, counted from when the process began it.
-        memory_mib: resident memory of a process and of those that it started.
-        sandbox_locks: behind which programs of models run there; see the setting.
+        processes: maximum number, not counting those that are being replaced.
+        call_s: time limit of one call, from when the process starts it.
+        memory_mib: resident memory of a process and its descendants.
+        sandbox_locks: locks behind which models' programs run there; see the setting.
     """
 
     processes: int = 2
@@ -40,7 +40,7 @@ class ApartLimits:
 
     @classmethod
     def of(cls, settings: Settings) -> ApartLimits:
-        """Return what the settings allow."""
+        """Return the limits in the settings."""
         return cls(
             processes=settings.environment_processes,
             call_s=settings.environment_call_s,
@@ -51,13 +51,13 @@ class ApartLimits:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where a child process takes its environments from.
+    """Where a child process gets its environments from.
 
     Attributes:
-        kind: whether `value` makes an environment or a collection.
-        name: of the environment, or prefix of the collection.
-        value: of the entry point: `module:attribute`.
-        packages: name and version of each distribution that it needs and that every machine must have alike.
+        kind: whether `value` creates an environment or a collection.
+        name: name of the environment, or prefix of the collection.
+        value: the entry point's value: `module:attribute`.
+        packages: name and version of each distribution that it needs, which must be equal on every machine.
     """
 
     kind: Literal["environment", "collection"]
@@ -67,18 +67,18 @@ class Source:
 
     @property
     def label(self) -> str:
-        """What errors call its process."""
+        """Name of the source in error messages."""
         return f"environment {self.name!r}" if self.kind == "environment" else f"collection {self.name!r}"
 
 
 MAX_FRAME_BYTES: Final = 64 * 1024 * 1024
-"""No conversation is longer. A process that sends more is broken, and reading on would fill our memory."""
+"""No conversation is longer. A process that sends more is broken, and reading on would fill this process's memory."""
 
 HEADER: Final = struct.Struct(">I")
 
 
 class _Packing(threading.local):
-    """A packer for each thread: one for each frame takes three times as long."""
+    """A packer per thread: creating one per frame takes three times as long."""
 
     def __init__(self) -> None:
         self.packer = msgpack.Packer(unicode_errors="surrogatepass")
@@ -87,27 +87,27 @@ class _Packing(threading.local):
 _PACKING: Final = _Packing()
 
 Frame = dict[str, Any]
-"""Keys of a call: do, call, environment and its arguments. Of a reply: call, and begun, raised or the result."""
+"""Keys of a call: do, call, environment and arguments. Keys of a reply: call, and begun, raised or the result."""
 
 
 def packed(frame: Frame) -> bytes:
-    """Return `frame` as it is sent. Lone surrogates cross unharmed: whoever stores text replaces them.
+    """Return `frame` serialised for sending. Lone surrogates are preserved: storing the text replaces them.
 
     Raises:
-        TypeError: if it holds what has no form in msgpack.
+        TypeError: if it contains a value that msgpack cannot represent.
         ValueError: if it is too long.
     """
     body: bytes = _PACKING.packer.pack(frame)
     if len(body) > MAX_FRAME_BYTES:
-        raise ValueError(f"{len(body):,} bytes are too much to say at once, at most {MAX_FRAME_BYTES:,} are read")
+        raise ValueError(f"a frame may have at most {MAX_FRAME_BYTES:,} bytes (got {len(body):,})")
     return HEADER.pack(len(body)) + body
 
 
 def unpacked(body: bytes | bytearray) -> Frame:
-    """Return the frame that `packed` made.
+    """Return the frame that `packed` serialised.
 
     Raises:
-        ValueError: if it is none, or holds more values than a conversation has.
+        ValueError: if it is not a frame, or contains more values than any conversation has.
     """
     check_msgpack(body)
     frame = msgpack.unpackb(body, unicode_errors="surrogatepass")
@@ -117,50 +117,50 @@ def unpacked(body: bytes | bytearray) -> Frame:
 
 
 def length(data: bytes | bytearray, at: int = 0) -> int:
-    """Return the length of the body behind the header that begins at `at`.
+    """Return the length of the body after the header that begins at `at`.
 
     Raises:
-        ValueError: if it is longer than any that is sent.
+        ValueError: if it exceeds `MAX_FRAME_BYTES`.
     """
     (count,) = HEADER.unpack_from(data, at)
     if count > MAX_FRAME_BYTES:
-        raise ValueError(f"a frame of {count:,} bytes is announced, at most {MAX_FRAME_BYTES:,} are read")
+        raise ValueError(f"a frame may have at most {MAX_FRAME_BYTES:,} bytes (its header says {count:,})")
     return int(count)
 
 
 def said(messages: Sequence[Message]) -> list[tuple[str, str]]:
-    """Return messages in the form that crosses.
+    """Return messages in serialisable form.
 
     Raises:
-        TypeError: if one is no message with text.
+        TypeError: if one is not a message with text.
     """
     found = list(messages)
     for message in found:
         if not isinstance(message, Message) or not isinstance(message.content, str):
-            raise TypeError(f"it said {message!r:.80}, not a Message with text")
+            raise TypeError(f"it returned {message!r:.80}, not a Message with text")
     return [(message.role, message.content) for message in found]
 
 
 def heard(pairs: Sequence[Sequence[Any]]) -> tuple[Message, ...]:
-    """Return the messages that `said` made into pairs.
+    """Return the messages that `said` turned into pairs.
 
     Raises:
-        TypeError: if one is no text: it came from no process of ours.
+        TypeError: if one is not text, which no Headgate process sends.
     """
     messages = []
     for role, content in pairs:
         messages.append(message := Message(role, content))
         if not isinstance(role, str) or not isinstance(content, str):
-            raise TypeError(f"it said {message!r:.80}, not a Message with text")
+            raise TypeError(f"it returned {message!r:.80}, not a Message with text")
     return tuple(messages)
 
 
 def answer_frame(answer: object) -> Frame:
-    """Return what an episode answered in the form that crosses.
+    """Return an episode's answer in serialisable form.
 
     Raises:
-        TypeError: if no environment may answer that.
-        ValueError: if it is a score that nobody may give.
+        TypeError: if it is not a valid answer.
+        ValueError: if it is an invalid score.
     """
     match answer:
         case Score():
@@ -170,11 +170,11 @@ def answer_frame(answer: object) -> Frame:
             return {"messages": said(answer.messages)}
         case ForJudge():
             return {"questions": [said(question) for question in answer.questions]}
-    raise TypeError(f"it answered {type(answer).__name__}, neither Continue, Score nor ForJudge")
+    raise TypeError(f"it returned {type(answer).__name__}, not Continue, Score or ForJudge")
 
 
 def answer_of(frame: Frame) -> Continue | Score | ForJudge:
-    """Return what `answer_frame` made into a frame."""
+    """Return the answer that `answer_frame` turned into a frame."""
     if "score" in frame:
         value, success, why, answer = frame["score"]
         return Score(value, success=bool(success), why=why, answer=answer)
@@ -195,14 +195,14 @@ _KNOWN: Final = {
 
 
 def failure_frame(error: BaseException) -> Frame:
-    """Return what `error` says in the form that crosses; works for every exception."""
+    """Return an exception of any class in serialisable form."""
     if isinstance(error, errors.HeadgateError):
         return {"raised": type(error).__name__, "message": cut(error.message), "next_step": cut(error.next_step)}
     return {"raised": type(error).__name__, "message": text_of(error)}
 
 
 def failure_of(frame: Frame, label: str, call: str) -> errors.HeadgateError:
-    """Return the error to raise for a frame that `failure_frame` made, in the words of who called."""
+    """Return the error for a frame from `failure_frame`, with the caller's label and call in its message."""
     raised, message, next_step = str(frame["raised"]), str(frame["message"]), frame.get("next_step")
     if isinstance(next_step, str):
         kind = _KNOWN.get(raised, errors.EnvironmentFailedError)
@@ -213,26 +213,26 @@ def failure_of(frame: Frame, label: str, call: str) -> errors.HeadgateError:
 
 
 class UnfitNodeError(EnvironmentFailedError):
-    """A machine has other packages than the run, or lacks one."""
+    """A machine lacks a package of the run, or has another version of it."""
 
 
 class MovedError(EnvironmentFailedError):
-    """A call was withdrawn before the process began it: its episode is to go on in another process."""
+    """A call was withdrawn before the process started it; its episode must continue in another process."""
 
 
 @dataclass(slots=True)
 class Call:
-    """One call under way.
+    """One call in progress.
 
     Attributes:
-        do: what is asked.
-        environment: of which environment; empty for what concerns all of them.
-        number: of the call, unlike any other of its process.
-        sent_at: monotonic time.
-        model: whose episode it is of; empty for none.
-        begun_at: when the process said that it had begun; None before.
+        do: name of the operation.
+        environment: name of the environment; empty for a call about all of them.
+        number: unique number of the call in its process.
+        sent_at: monotonic time of sending.
+        model: model of the call's episode; empty for none.
+        begun_at: when the process reported that it started the call; None before.
         given_up_at: when it took too long and was cancelled; None before.
-        future: what the caller waits for; cancelled when it waits no longer, although the process is still at it.
+        future: what the caller awaits; cancelled if the caller stops waiting, even while the process still works on it.
     """
 
     do: str
@@ -245,48 +245,48 @@ class Call:
     future: Future[Frame] = field(default_factory=Future)
 
     def heard(self) -> asyncio.Future[Frame]:
-        """Return what the caller's event loop waits for."""
+        """Return a future of the caller's event loop for the answer."""
         return asyncio.wrap_future(self.future)
 
     def give_up(self) -> None:
-        """Do no more: cancelling what is waited for has cancelled the call."""
+        """Do nothing: cancelling the future has already cancelled the call."""
 
 
 class Calls:
-    """Calls by number. Thread-safe: callers add, the reader settles, the keeper looks for late ones."""
+    """Pending calls by number. Thread-safe: callers add, the reader settles, the keeper looks for late ones."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()  # protects the map and the calls in it
         self._open: dict[int, Call] = {}
 
     def add(self, call: Call) -> None:
-        """Note a new call."""
+        """Add a call."""
         with self._lock:
             self._open[call.number] = call
 
     def begun(self, number: int, now: float) -> None:
-        """Note that the process is at call `number`."""
+        """Note that the process has started call `number`."""
         with self._lock:
             if number in self._open:
                 self._open[number].begun_at = now
 
     def settled(self, number: int) -> Call | None:
-        """Return call `number`, which is none any more; None when nobody asked for it."""
+        """Remove and return call `number`; None if there is no such call."""
         with self._lock:
             return self._open.pop(number, None)
 
     def all_settled(self) -> tuple[Call, ...]:
-        """Return all calls, which are none any more."""
+        """Remove and return all calls."""
         with self._lock:
             calls = tuple(self._open.values())
             self._open.clear()
             return calls
 
     def late(self, now: float, limit_s: float, heard_at: float) -> Call | None:
-        """Return a call that has taken longer than `limit_s`, counted from its beginning.
+        """Return a call that has taken longer than `limit_s` since its start.
 
-        A call that waits behind others is not late. When nothing was begun, the process itself does not answer: the
-        time counts from when it was last heard.
+        A call that waits behind others is not late. If no call was started, the process itself is unresponsive: time
+        counts from when it last sent something.
         """
         with self._lock:
             begun = [call for call in self._open.values() if call.begun_at is not None]
@@ -298,18 +298,18 @@ class Calls:
             return next((c for c in self._open.values() if now - max(c.sent_at, heard_at) > limit_s), None)
 
     def unheeded(self, now: float, after_s: float) -> Call | None:
-        """Return a call that was given up and is still under way `after_s` later."""
+        """Return a call that is still in progress `after_s` after it was given up."""
         with self._lock:
             given_up = (call for call in self._open.values() if call.given_up_at is not None)
             return next((call for call in given_up if now - (call.given_up_at or now) > after_s), None)
 
     def is_stalled(self, now: float, after_s: float) -> bool:
-        """Return whether a call has been waiting to be begun for `after_s`."""
+        """Return whether a call has been waiting for more than `after_s` to be started."""
         with self._lock:
             return any(call.begun_at is None and now - call.sent_at > after_s for call in self._open.values())
 
     def blocking(self, now: float, after_s: float) -> Call | None:
-        """Return the answer that has been under way for `after_s` and keeps another model's episode waiting so long."""
+        """Return an answer in progress for more than `after_s` that has kept another model's call waiting that long."""
         with self._lock:
             begun = ((call.begun_at, call) for call in self._open.values() if call.begun_at is not None)
             since, last = max(begun, key=lambda pair: pair[0], default=(now, None))
@@ -319,7 +319,7 @@ class Calls:
             return last if any(now - call.sent_at > after_s for call in waiting) else None
 
     def withdrawn(self, staying: Collection[str]) -> list[Call]:
-        """Return the calls of episodes not begun, but for those of models `staying`; they are none any more."""
+        """Remove and return the unstarted calls of episodes, except those of models in `staying`."""
         with self._lock:
             moved = self._waiting(staying)
             for call in moved:
@@ -332,12 +332,12 @@ class Calls:
 
     @property
     def count(self) -> int:
-        """How many there are."""
+        """Number of pending calls."""
         return len(self._open)
 
 
 def settle(future: Future[Frame], outcome: Frame | HeadgateError) -> bool:
-    """Give `outcome` to whoever waits; return False when nobody does any more."""
+    """Set a future's result or exception; return False if it was already done or cancelled."""
     try:
         if isinstance(outcome, HeadgateError):
             future.set_exception(outcome)

@@ -1,4 +1,4 @@
-"""The processes of one package: which one gets the next episode, when a new one is started, and how all end."""
+"""The processes of one package: which one gets the next episode, when a new one starts, and how all end."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ from headgate.environments.shares import MODEL
 _log = logging.getLogger("headgate.environments")
 
 _BUSY_TICK_S: Final = 0.1
-"""Between two looks while something is asked: a program that allocates without end takes half a GiB meanwhile."""
+"""Interval of checks while calls are pending: a runaway program allocates about half a GiB in between."""
 
 _IDLE_TICK_S: Final = 1.0
 
 _GRACE_S: Final = 5.0
-"""For a process that was told to end; then it is killed."""
+"""Time for a process to end when asked to; then it is killed."""
 
 
 class Keeper:
-    """Watches children from a thread of its own, which never ends: the kernel ends a child with what began it.
+    """Starts and watches children from its own thread, which never ends: a child ends with the thread that started it.
 
-    Lives as long as this process. A fork of it has no such thread and begins anew.
+    Lives as long as this process. A fork has no such thread and starts its own.
     """
 
     def __init__(self) -> None:
         self.begin_anew()
 
     def begin_anew(self) -> None:
-        """Watch nobody: the children are another process's, of which this one is a fork."""
-        self._lock = threading.Lock()  # protects that there is one thread
+        """Start without children: after a fork, they belong to the parent process."""
+        self._lock = threading.Lock()  # ensures that there is only one thread
         self._is_running = False
         self._tasks: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._children: set[Child] = set()  # of the keeper's thread alone
@@ -49,14 +49,14 @@ class Keeper:
         """Return a new child process.
 
         Raises:
-            OSError: if the machine has no room for one.
+            OSError: if the machine cannot start one.
         """
         started: Future[Child] = Future()
 
         def begin() -> None:
             try:
                 child = Child(source, limits)
-            except Exception as error:  # noqa: BLE001 - raised to whoever waits; this thread goes on
+            except Exception as error:  # noqa: BLE001 - raised in the caller; this thread goes on
                 started.set_exception(error)
                 return
             self._children.add(child)
@@ -66,7 +66,7 @@ class Keeper:
         return started.result()
 
     def end(self, child: Child) -> None:
-        """Let a child close its episodes and end; it is killed when that takes long."""
+        """Ask a child to close its episodes and end; it is killed if that takes longer than `_GRACE_S`."""
         until = time.monotonic() + _GRACE_S
         child.end()
         self._ask(lambda: self._ending.update({child: until} if child in self._children else {}))
@@ -98,35 +98,35 @@ class Keeper:
                 continue
             try:
                 child.examine(now)
-            except Exception:  # noqa: BLE001 - one that cannot be looked at is told of; the others are looked at
-                _log.exception("the process %d of %s could not be looked at", child.process_id, child.source.label)
+            except Exception:  # noqa: BLE001 - one that cannot be checked is logged; the others are checked
+                _log.exception("process %d of %s cannot be checked", child.process_id, child.source.label)
             if now > self._ending.get(child, now):
                 child.kill()
 
 
 KEEPER: Final = Keeper()
-"""The keeper of this process; begun anew after a fork."""
+"""The keeper of this process; reset after a fork."""
 
 os.register_at_fork(after_in_child=KEEPER.begin_anew)
 
 
 FIRST_PAUSE_S: Final = 1.0
-"""Before the third process in a row is started; the second one starts at once, since one death may be an accident."""
+"""Pause before the third consecutive start; the second start is immediate, since one death may be an accident."""
 
 LONGEST_PAUSE_S: Final = 60.0
 
 _RETIRING_TIMES: Final = 2
-"""Times `processes` that there may be while some wait for their episodes to end, or are apart from the others."""
+"""Maximum number of processes, in multiples of `processes`, including retiring ones and those of blocking models."""
 
 APART_S: Final = 600.0
-"""For so long a model whose answer blocked a process plays in processes apart from the others'."""
+"""Time for which a model whose answer blocked a process plays in separate processes."""
 
 
 class Host:
     """Chooses among the children of one `Source`. Thread-safe; lives as long as this process.
 
-    Invariant: at most `processes` children get new episodes, and as many again those of models that blocked one; at
-    most twice as many exist.
+    Invariant: at most `processes` children get new episodes, and as many again get those of models that blocked one;
+    at most twice `processes` exist.
     """
 
     def __init__(
@@ -149,7 +149,7 @@ class Host:
         self._blocked: dict[str, float] = {}
 
     def seat(self) -> Child:
-        """Return a child with room for one more episode of the model at hand, which is counted; `leave` gives it back.
+        """Return a child for one more episode of the current model, and count it; `leave` gives the seat back.
 
         Raises:
             EnvironmentFailedError: if processes of this package keep dying, or too many hold too much memory.
@@ -160,23 +160,23 @@ class Host:
             return child
 
     def ask(self, do: str, environment: str, **arguments: Any) -> Call:
-        """Ask a child something that belongs to no episode.
+        """Send a call that belongs to no episode.
 
         Raises:
             EnvironmentFailedError: as `seat` does.
         """
-        with self._lock:  # a child that is asked is not idle: nobody ends it between the choice and the question
+        with self._lock:  # a child with a pending call is not idle, so it cannot be ended between choice and call
             return self._chosen(wants_own=False, blocks=False).call(do, environment, **arguments)
 
     def is_misplaced(self, child: Child) -> bool:
-        """Return whether an episode of the model at hand has to leave `child`, for those that block it."""
+        """Return whether an episode of the current model must leave `child`, because other models block it."""
         if not child.blocked_by:
             return False
         with self._lock:
             return not self._has_blocked(MODEL.get())
 
     def leave(self, child: Child, *, is_well: bool) -> None:
-        """Give a seat back. An episode played to its end shows that the package works: deaths are forgotten."""
+        """Give a seat back. A completed episode (`is_well`) proves that the package works, and resets the deaths."""
         with self._lock:
             child.load -= 1
             self._bury()
@@ -185,7 +185,7 @@ class Host:
             self._retire()
 
     def end_idle(self) -> tuple[Child, ...]:
-        """End the children in which no episode is open, and return them."""
+        """End the children without open episodes, and return them."""
         with self._lock:
             idle = tuple(child for child in self._children if child.load == 0 and not child.is_busy)
             for child in idle:
@@ -193,20 +193,20 @@ class Host:
             return idle
 
     def children(self) -> tuple[Child, ...]:
-        """Return the children that live."""
+        """Return the living children."""
         with self._lock:
             self._bury()
             return tuple(self._children)
 
     def abandon(self) -> None:
-        """Forget the children: they are another process's, of which this one is a fork."""
+        """Forget the children after a fork: they belong to the parent process."""
         self._lock, children = threading.RLock(), self._children
         self._children, self._deaths, self._not_before = [], 0, 0.0
         for child in children:
             child.abandon()
 
     def _has_blocked(self, model: str) -> bool:
-        """Return whether an answer of `model` blocked a process of late."""
+        """Return whether an answer of `model` blocked a process in the last `APART_S`."""
         self._bury()
         return self._blocked.get(model, 0.0) > self._monotonic()
 
@@ -241,7 +241,7 @@ class Host:
         if len(self._children) >= _RETIRING_TIMES * self.limits.processes:
             raise EnvironmentFailedError(
                 f"{len(self._children)} processes of {self.source.label} hold more memory than "
-                f"environment_memory_mib={self.limits.memory_mib} and still play; no more are started",
+                f"environment_memory_mib={self.limits.memory_mib} and still have episodes; no more are started",
                 next_step="Raise environment_memory_mib, or lower the number of episodes at once.",
             )
         try:
@@ -252,13 +252,13 @@ class Host:
         return child
 
     def _bury(self) -> None:
-        """Forget children that are gone, and wait before the next start when that was no single accident."""
+        """Forget children that are gone, and delay the next start if more than one died in a row."""
         until = self._monotonic() + APART_S
         for child in self._children:
             self._blocked.update((model, until) for model in tuple(child.blocked_by))
         for child in [child for child in self._children if child.is_gone]:
             self._children.remove(child)
-            if child.blocked_by:  # no death of the package's, but of a model's making
+            if child.blocked_by:  # caused by a model, not by the package
                 continue
             self._deaths += 1
             self._last_death = child.why_gone
@@ -276,10 +276,10 @@ class Host:
 
 
 _END_S: Final = 5.0
-"""For processes to end by themselves where a campaign waits for them."""
+"""Time for processes to end by themselves at the end of a campaign."""
 
 _EXIT_S: Final = 1.0
-"""Likewise when this process ends: nobody waits longer for a prompt."""
+"""Likewise when this process exits; shorter, since a user waits for the prompt."""
 
 
 class Hosts:
@@ -297,13 +297,13 @@ class Hosts:
             return self._hosts[source, limits]
 
     def end_idle(self, within_s: float = _END_S) -> None:
-        """End the processes in which no episode is open, and wait for them; then kill them."""
+        """End the processes without open episodes, wait for them, then kill those that are left."""
         with self._lock:
             hosts = tuple(self._hosts.values())
         _see_off(tuple(child for host in hosts for child in host.end_idle()), within_s)
 
     def end_all(self, within_s: float = _EXIT_S) -> None:
-        """End every process, episodes or not: this process ends."""
+        """End every process, with or without episodes, because this process exits."""
         with self._lock:
             hosts = tuple(self._hosts.values())
         children = tuple(child for host in hosts for child in host.children())
@@ -312,7 +312,7 @@ class Hosts:
         _see_off(children, within_s)
 
     def abandon(self) -> None:
-        """Let go of all processes: they are another process's, of which this one is a fork."""
+        """Forget all processes after a fork: they belong to the parent process."""
         self._lock = threading.Lock()
         for host in self._hosts.values():
             host.abandon()

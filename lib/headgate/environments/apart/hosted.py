@@ -1,4 +1,4 @@
-"""An environment that is played in another process, from the side of whoever plays it."""
+"""The caller's side of an environment that runs in another process."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 
 
 def members_of(host: Host) -> tuple[str, ...]:
-    """Return the names of a collection's environments, as its process says; waits for it.
+    """Return the names of a collection's environments, as reported by its process; blocks.
 
     Raises:
-        HeadgateError: whatever the collection raises, or an `EnvironmentFailedError` when its process fails.
+        HeadgateError: whatever the collection raises, or an `EnvironmentFailedError` if its process fails.
     """
     return tuple(str(name) for name in host.ask("names", "").future.result()["names"])
 
 
 def specs_of(names: Sequence[str], host: Host) -> tuple[EnvironmentSpec | HeadgateError, ...]:
-    """Return the specs of a collection's environments, or why there is none, in the order of `names`; waits for it.
+    """Return the specs of a collection's environments, or the errors, in the order of `names`; blocks.
 
     Raises:
         HeadgateError: if its process fails.
@@ -43,10 +43,10 @@ def specs_of(names: Sequence[str], host: Host) -> tuple[EnvironmentSpec | Headga
 
 
 def hosted_environment(name: str, host: Host) -> HostedEnvironment:
-    """Return environment `name` of a collection, whose process is asked for its spec; waits for it.
+    """Return environment `name` of a collection, with the spec from its process; blocks.
 
     Raises:
-        HeadgateError: whatever making it raises, or an `EnvironmentFailedError` when its process fails.
+        HeadgateError: whatever creating it raises, or an `EnvironmentFailedError` if its process fails.
     """
     (found,) = specs_of((name,), host)
     if isinstance(found, HeadgateError):
@@ -55,22 +55,22 @@ def hosted_environment(name: str, host: Host) -> HostedEnvironment:
 
 
 class HostedEnvironment:
-    """An `Environment` whose episodes are played in other processes.
+    """An `Environment` whose episodes run in other processes.
 
-    Belongs to no event loop where these are of this machine, to that of its hosts where they are of others.
+    Belongs to no event loop if these are on this machine, to that of its hosts if they are on others.
     """
 
     def __init__(self, spec: EnvironmentSpec, host: Host | RemoteSeats) -> None:
         self.spec = spec
         self.source = host.source
-        """Where its processes take it from."""
+        """Where its processes get it from."""
         self._host = host
 
     async def open(self, index: int, seed: int) -> HostedEpisode:
-        """Begin task `index` in the process with the fewest episodes.
+        """Start task `index` in the process with the fewest episodes.
 
         Raises:
-            EnvironmentFailedError: if there is no such task, it cannot be made, or the process fails.
+            EnvironmentFailedError: if there is no such task, it cannot be created, or the process fails.
         """
         name, length = self.spec.name, self.spec.data_length
         if not 0 <= index < length:
@@ -83,7 +83,7 @@ class HostedEnvironment:
     async def baseline(
         self, kind: BaselineKind, index: int, seed: int, conversation: Sequence[Message], rng: random.Random
     ) -> str:
-        """Return what a baseline agent replies; it draws from a generator of its own, begun with a draw of `rng`."""
+        """Return a scripted baseline's reply; it draws from its own random generator, seeded from `rng`."""
         call = self._host.ask(
             "baseline",
             self.spec.name,
@@ -97,16 +97,16 @@ class HostedEnvironment:
 
 
 class HostedGradedEnvironment(ReadsGrades, HostedEnvironment):
-    """One whose answers a judge grades; what judges reply is read here."""
+    """A hosted environment whose answers a judge grades; the judges' replies are read in this process."""
 
 
 def hosted(spec: EnvironmentSpec, host: Host | RemoteSeats) -> HostedEnvironment:
-    """Return the environment of a spec that is played there."""
+    """Return the environment with this spec whose episodes run on `host`."""
     return (HostedGradedEnvironment if spec.needs_judge else HostedEnvironment)(spec, host)
 
 
 async def _answered(call: Call | RemoteCall) -> Frame:
-    """Return the answer, or raise what was raised. Whoever is cancelled meanwhile cancels the call."""
+    """Return the answer to a call, or raise its exception. If the caller is cancelled, so is the call."""
     try:
         return await call.heard()
     except asyncio.CancelledError:
@@ -121,7 +121,7 @@ def _has_succeeded(future: Future[Frame] | asyncio.Future[Frame]) -> bool:
 class HostedEpisode:
     """An `Episode` in another process. Owned by one worker; holds a seat of the host until it is closed.
 
-    Where another model blocks its process it is begun anew in another one, and given the replies that it has had.
+    If another model blocks its process, it restarts in another process, which replays the replies so far.
     """
 
     def __init__(self, name: str, index: int, seed: int, host: Host | RemoteSeats) -> None:
@@ -130,14 +130,14 @@ class HostedEpisode:
         self._task = {"index": index, "seed": seed}
         self._host = host
         self._child: Any = None
-        """Its seat, which only who has given it may be asked about: a `Child` of a `Host`, or a `RemoteSeat`."""
+        """Its seat, opaque except to the host that gave it: a `Child` of a `Host`, or a `RemoteSeat`."""
         self._number = 0
         self._past: list[tuple[str, Continue | Score | ForJudge]] = []
         self._is_well = True
 
     @classmethod
     async def begun(cls, name: str, index: int, seed: int, host: Host | RemoteSeats) -> HostedEpisode:
-        """Return an episode that has been opened; raises as `HostedEnvironment.open` does."""
+        """Return an opened episode; raises as `HostedEnvironment.open` does."""
         episode = cls(name, index, seed, host)
         while True:
             try:
@@ -147,7 +147,7 @@ class HostedEpisode:
             return episode
 
     async def _begin(self) -> None:
-        """Open it in a process of the host's and bring it to where it was."""
+        """Open the episode in one of the host's processes and replay the replies so far."""
         child: Any = self._host.seat()
         call: Call | RemoteCall | None = None
         try:
@@ -155,7 +155,7 @@ class HostedEpisode:
             frame = await _answered(call)
             self._child, self._number, self.opening = child, call.number, frames.heard(frame["opening"])
         except BaseException:
-            # Cancelled after its answer had come, and before it was heard here: the episode is open, and nobody's.
+            # Cancelled after the answer had arrived but before it was processed: the episode is open without an owner.
             if call is not None and _has_succeeded(call.future) and not child.is_gone:
                 child.call("close", self._name, episode=call.number)
             self._host.leave(child, is_well=False)
@@ -163,13 +163,13 @@ class HostedEpisode:
         for reply, answer in self._past:
             call = child.call("answer", self._name, episode=self._number, reply=reply)
             if frames.answer_of(await _answered(call)) != answer:
-                raise EnvironmentFailedError(f"environment {self._name!r} says otherwise when its task is played again")
+                raise EnvironmentFailedError(f"environment {self._name!r} answers differently when a task is replayed")
 
     async def answer(self, reply: str) -> Continue | Score | ForJudge:
-        """Return what the environment says to `reply`.
+        """Return the environment's answer to `reply`.
 
         Raises:
-            EnvironmentFailedError: if it fails, or its process has ended, whoever's doing that was.
+            EnvironmentFailedError: if it fails, or its process has ended for whatever reason.
         """
         call: Call | RemoteCall | None = None
         try:
@@ -192,7 +192,7 @@ class HostedEpisode:
             raise
 
     async def _place(self) -> Any:
-        """Return the process that the episode is in, another one where it cannot stay."""
+        """Return the episode's process, after moving the episode if it cannot stay in the current one."""
         if self._child is not None and self._host.is_misplaced(self._child):
             self._leave()
         if self._child is None:
@@ -203,7 +203,7 @@ class HostedEpisode:
         return self._child
 
     def _leave(self) -> None:
-        """Give the seat back at once; the process closes what it has of the episode when it comes to it."""
+        """Give the seat back at once; the process closes its part of the episode when it gets to it."""
         child, self._child = self._child, None
         if child is not None:
             if not child.is_gone:
@@ -211,7 +211,7 @@ class HostedEpisode:
             self._host.leave(child, is_well=False)
 
     async def close(self) -> None:
-        """Free what the episode holds; with its process gone there is nothing to free."""
+        """Release the episode's resources; there are none if its process is gone."""
         child, self._child = self._child, None
         if child is None:
             return

@@ -1,4 +1,4 @@
-"""A host of environments on a machine of a cluster: one run speaks to it, and it plays episodes in child processes."""
+"""A host of environments on a machine of a cluster: it serves one run and plays episodes in child processes."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from headgate.environments.apart.stream import TOKEN_BYTES, FrameStream, accepte
 from headgate.environments.protocol import Episode
 
 BEAT_S: Final = 2.0
-"""Between two signs of life."""
+"""Interval of heartbeats."""
 
 CLAIM_S: Final = 60.0
-"""For the run to connect; a host that nobody claims gives its place back."""
+"""Time for the run to connect; an unclaimed host gives its place back."""
 
 _UNPROVED: Final = 64
-"""Connections at once that have proved nothing yet; further ones are closed."""
+"""Maximum of unauthenticated connections at once; further ones are closed."""
 
 _END_S: Final = 0.2
-"""For the processes of environments to end by themselves: a place that has to be left is left within half a second."""
+"""Time for child processes to end by themselves, since a preempted place must be free within half a second."""
 
 _UP_S: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class Whereabouts:
-    """Where a host is reached: address, port and, in hexadecimal digits, the token of the one connection it takes."""
+    """How to reach a host: address, port and, in hexadecimal, the token of the only connection that it accepts."""
 
     address: str
     port: int
@@ -47,19 +47,19 @@ class Whereabouts:
 class EnvironmentHost(CallServer):
     """Plays episodes of any package in child processes of its machine, as a run does on its own.
 
-    Lives as long as the connection of the one run that it was started for. Made on the machine that it works on. `run`
-    has an event loop of its own; `where` and `cancel` are called from other threads.
+    Lives as long as the connection of the run for which it was started. Created on the machine where it works. `run`
+    has its own event loop; `where` and `cancel` are called from other threads.
     """
 
-    says_begun = False  # the deadline of a call is kept here, where it is known when its process began it
+    says_begun = False  # deadlines of calls are enforced here, where their start is known
 
     def __init__(self, address: str, node: str, limits: ApartLimits) -> None:
         """Prepare the host.
 
         Args:
-            address: of this machine, at which it listens, and at no other.
-            node: what errors call this machine.
-            limits: what the processes of each package may take.
+            address: the only address of this machine at which it listens.
+            node: name of this machine in errors.
+            limits: limits of the processes of each package.
         """
         self._stream = FrameStream(self.take, self._end)
         super().__init__(self._stream.send)
@@ -77,17 +77,17 @@ class EnvironmentHost(CallServer):
         self._is_stopped = False
 
     def where(self) -> Whereabouts:
-        """Return where it is reached, once it is.
+        """Return how to reach the host, once it listens.
 
         Raises:
-            EnvironmentFailedError: if it does not come up.
+            EnvironmentFailedError: if it does not start to listen within 30 s.
         """
         if not self._is_up.wait(_UP_S) or not self._port:
-            raise EnvironmentFailedError("the host of environments does not listen")
+            raise EnvironmentFailedError("the host of environments did not start to listen")
         return Whereabouts(self._address, self._port, self._token.hex())
 
     async def run(self) -> str:
-        """Play what the run asks for; return why that ended, when no process of it is left."""
+        """Serve the run until the host ends; return why it ended, after all its processes have ended."""
         try:
             return await self._served()
         finally:
@@ -95,12 +95,12 @@ class EnvironmentHost(CallServer):
             self._hosts.end_all(_END_S)
 
     def cancel(self, request_id: str) -> None:  # noqa: ARG002 - as placement calls it
-        """End it from another thread: its place is wanted by others."""
+        """End the host because its place was preempted; callable from another thread."""
         self._is_stopped = True
         self._stop()
 
     def take(self, frame: Frame) -> None:
-        """Begin a call; a package is compared at once where it is new, also if the call is taken back."""
+        """Start a call; compares the packages of a new source at once, even if the call is cancelled."""
         self._begun.set()
         if frame["do"] == "begin":
             return
@@ -168,7 +168,7 @@ class EnvironmentHost(CallServer):
         """Return the host of a package's processes.
 
         Raises:
-            UnfitNodeError: if this machine has other packages than the run's.
+            UnfitNodeError: if this machine's packages differ from the run's.
         """
         source = Source(*frame["source"])
         if why := self._unfit[source]:
@@ -177,14 +177,14 @@ class EnvironmentHost(CallServer):
 
 
 def differences(node: str, packages: Mapping[str, Any]) -> str:
-    """Return in what the packages of this machine, called `node`, differ from those of a run: name -> version."""
+    """Return how this machine's packages differ from a run's (name -> version), as a clause about `node`."""
     told = []
     for name, version in packages.items():
         try:
             here = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
-            told.append(f"node {node} has no package {name}, of which the run has {version}")
+            told.append(f"node {node} has no package {name}, but the run has {version}")
             continue
         if here != version:
-            told.append(f"node {node} has {name} {here}, and the run {version}")
+            told.append(f"node {node} has {name} {here}, but the run has {version}")
     return "; ".join(told)

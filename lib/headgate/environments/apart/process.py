@@ -1,4 +1,4 @@
-"""One child process from outside: started, asked, watched, quoted and ended."""
+"""The parent's side of one child process: start it, call it, watch it, quote its output and end it."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ from headgate.environments.shares import MODEL
 
 
 class Outbox:
-    """Sends at once what the socket takes; the rest goes out in a thread that exists only where it was needed.
+    """Sends what the socket accepts at once; a thread, started only when needed, sends the rest.
 
-    A process that hangs does not read. A reply of a megabyte to it must not stop the event loop of its caller.
+    A hanging process does not read. Sending a megabyte to it must not block the caller's event loop.
     """
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
-        self._lock = threading.Lock()  # protects the order of what is sent
+        self._lock = threading.Lock()  # protects the order of the data
         self._backlog: queue.SimpleQueue[bytes | None] | None = None
 
     def send(self, data: bytes) -> None:
-        """Send `data` after everything before it; silent when the process is gone: its reader says so."""
+        """Send `data` after all earlier data; does nothing when the process is gone, which its reader reports."""
         with self._lock:
             if self._backlog is None:
                 data = self._sent(data)
@@ -58,13 +58,13 @@ class Outbox:
             self._backlog.put(data)
 
     def close(self) -> None:
-        """Let the thread end, if there is one. The socket has to be shut down before."""
+        """Let the thread end, if there is one. The socket must be shut down first."""
         with self._lock:
             if self._backlog is not None:
                 self._backlog.put(None)
 
     def _sent(self, data: bytes) -> bytes:
-        """Return what the socket did not take."""
+        """Return the data that the socket did not accept."""
         try:
             return data[self._connection.send(data, socket.MSG_DONTWAIT) :]
         except BlockingIOError:
@@ -79,7 +79,7 @@ class Outbox:
 
 
 KEPT_BYTES: Final = 1024 * 1024
-"""On disk, looked at with every tick of the keeper; what is older is forgotten."""
+"""Output kept on disk, checked at every tick of the keeper; older output is dropped."""
 
 _QUOTED_BYTES: Final = 4_096
 _QUOTED_LINES: Final = 5
@@ -90,17 +90,17 @@ _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 _MIB: Final = 1024 * 1024
 
 _START_S: Final = 60.0
-"""For the interpreter to start and import Headgate, however short the deadline of a call is."""
+"""Time for the interpreter to start and import Headgate, however short the deadline of a call is."""
 
 _STALLED_S: Final = 1.0
-"""A process that leaves a call waiting for so long gets no new episode while another can take it."""
+"""A process that leaves a call unstarted for longer gets no new episode while another can take it."""
 
 _HEED_S: Final = 1.0
-"""For a call that took too long to be cancelled: one that only waits is, without harm to its neighbours."""
+"""Time for a late call to react to its cancellation; one that awaits does so without affecting other calls."""
 
 
 class Printed:
-    """A nameless file that a process writes its stdout and stderr to: it is never held up, and needs no reader.
+    """An unnamed file for a process's stdout and stderr: writing never blocks, and no reader is needed.
 
     Lives as long as its `Child`, which owns it.
     """
@@ -108,12 +108,12 @@ class Printed:
     def __init__(self) -> None:
         self._file = tempfile.TemporaryFile(prefix="headgate-printed-")  # noqa: SIM115 - closed by `close`
         self.descriptor: Final = self._file.fileno()
-        # Appending, so that emptying the file moves the writer back to its start.
+        # In append mode, truncating the file moves the writer back to its start.
         flags = fcntl.fcntl(self.descriptor, fcntl.F_GETFL)
         fcntl.fcntl(self.descriptor, fcntl.F_SETFL, flags | os.O_APPEND)
 
     def trim(self) -> None:
-        """Forget what is old when there is much of it; what is printed meanwhile is looked for, a few times."""
+        """Drop old output when there is much; retries a few times if more is printed meanwhile, so as to keep that."""
         if self._size() > KEPT_BYTES:
             for _ in range(_LOOKS):
                 size, tail = self._size(), self._tail()
@@ -123,13 +123,13 @@ class Printed:
             os.write(self.descriptor, tail)
 
     def quoted(self) -> str:
-        """Return the last lines as an addition to a sentence; empty when nothing was printed."""
+        """Return the last lines as an addition to a sentence; empty if nothing was printed."""
         lines = self._tail().decode(errors="replace").split("\n")
         text = " | ".join([line.strip() for line in lines if line.strip()][-_QUOTED_LINES:])
         return f"; it printed: {text[-_QUOTED_CHARS:]}" if text else ""
 
     def close(self) -> None:
-        """Let the file go."""
+        """Close the file, which deletes it."""
         self._file.close()
 
     def _size(self) -> int:
@@ -140,14 +140,14 @@ class Printed:
 
 
 class Child:
-    """A process that plays environments of one `Source`. Made by the keeper's thread, lives until it is ended or dies.
+    """A process that runs environments of one `Source`. Created by the keeper's thread, lives until it ends or dies.
 
-    Belongs to no event loop: one reader thread gives each answer to whoever waits for it.
+    Belongs to no event loop: one reader thread passes each answer to the caller that waits for it.
 
     Attributes:
-        load: episodes open in it; counted by whoever opens and closes them.
-        is_retiring: it holds too much memory, and gets no new episode.
-        blocked_by: models whose answers kept the episodes of others waiting; only theirs stay in it.
+        load: episodes open in it; counted by the `Host`.
+        is_retiring: whether it holds too much memory, and gets no new episode.
+        blocked_by: models whose answers kept episodes of other models waiting; only their episodes stay in it.
     """
 
     def __init__(self, source: Source, limits: ApartLimits) -> None:
@@ -157,12 +157,12 @@ class Child:
         self.blocked_by: set[str] = set()
         self._limits = limits
         self._calls = Calls()
-        self._numbers = itertools.count(1)  # `next` on it is one step for every thread
+        self._numbers = itertools.count(1)  # `next` on it is atomic
         self._heard_at = time.monotonic() + max(0.0, _START_S - limits.call_s)
         self.why_gone = ""
         """What ended it, as a clause; empty while it lives."""
         self._is_gone = threading.Event()
-        # Protects `_reason`, that no signal goes to a group that was reaped, and that no closed file is written to.
+        # Protects `why_gone`, and ensures that no reaped group is signalled and no closed file written.
         self._lock = threading.Lock()
         with contextlib.ExitStack() as unless_started:
             self._printed = Printed()
@@ -178,7 +178,7 @@ class Child:
 
     @property
     def process_id(self) -> int:
-        """Of the child."""
+        """Process id of the child."""
         return self._process.pid
 
     @property
@@ -188,52 +188,52 @@ class Child:
 
     @property
     def is_busy(self) -> bool:
-        """Whether it has been asked something."""
+        """Whether any call is pending."""
         return self._calls.count > 0
 
     def is_stalled(self) -> bool:
-        """Return whether somebody waits for a call that it has not begun."""
+        """Return whether a call has been waiting for too long to be started."""
         return self._calls.is_stalled(time.monotonic(), _STALLED_S)
 
     def call(self, do: str, environment: str, **arguments: Any) -> Call:
-        """Ask the process; the call's future has its answer, or what it raised. Cancelling it cancels the call.
+        """Send a call; its future gets the answer or the exception. Cancelling the future cancels the call.
 
         Raises:
-            TypeError: if an argument cannot cross.
+            TypeError: if an argument cannot be serialised.
             ValueError: if the arguments are too long.
         """
         call = Call(do, environment, next(self._numbers), time.monotonic(), MODEL.get())
         about = {"do": do, "call": call.number, "environment": environment, "model": call.model}
         data = frames.packed(about | arguments)
         self._calls.add(call)
-        if do != "close":  # which is finished although nobody waits for it any more
+        if do != "close":  # a close runs to its end even if its caller is cancelled
             call.future.add_done_callback(lambda future: self._cancel(call.number) if future.cancelled() else None)
         self._outbox.send(data)
-        if self._is_gone.is_set():  # it went after the caller chose it; the reader may have settled its calls before
+        if self._is_gone.is_set():  # it has just ended, and the reader may have settled its calls before this one
             self._settle_all()
         return call
 
     def end(self) -> None:
-        """Let the process close its episodes and end."""
+        """Ask the process to close its episodes and end."""
         with self._lock:
             self.why_gone = self.why_gone or "it was no longer needed"
         self._outbox.send(frames.packed({"do": "end"}))
 
     def kill(self, reason: str = "it was no longer needed") -> None:
-        """End the process and all that it started, at once."""
+        """Kill the process and its descendants."""
         with self._lock:
             self.why_gone = self.why_gone or reason
             self._kill_all()
 
     def abandon(self) -> None:
-        """Let go of everything: this process is a fork of the one that the child belongs to."""
+        """Release everything after a fork: the child belongs to the parent process."""
         self._lock, self._calls, self._is_gone = threading.Lock(), Calls(), threading.Event()
         self._outbox = Outbox(self._connection)
-        self.why_gone = "it belongs to the process that this one is a fork of"
+        self.why_gone = "it belongs to the process from which this one was forked"
         self._is_gone.set()
-        self._process.returncode = 0  # never to be waited for here
+        self._process.returncode = 0  # so that it is never waited for here
         with contextlib.suppress(OSError):
-            os.close(self._connection.detach())  # `close` would leave it open: the reader's stream was copied, too
+            os.close(self._connection.detach())  # `close` would leave it open, since the reader's stream refers to it
         self._let_go()
 
     def wait(self, timeout_s: float) -> bool:
@@ -241,22 +241,22 @@ class Child:
         return self._is_gone.wait(timeout_s)
 
     def examine(self, now: float) -> None:
-        """End the process when a call takes too long or it holds too much; called by the keeper with every tick."""
+        """Kill the process if a call takes too long or it holds too much memory; called at every tick of the keeper."""
         with self._lock:
             if self._is_gone.is_set():
                 return
             with contextlib.suppress(OSError):  # a full disk: the next tick tries again
                 self._printed.trim()
             if os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
-                self._kill_all()  # what it left behind may hold the socket, so that its end is not seen
+                self._kill_all()  # its descendants may hold the socket open, which would hide its end
                 return
         self._hurry(now)
         self._weigh(resident_mib(self._process.pid))
 
     def _hurry(self, now: float) -> None:
-        """Give up a call that takes too long, and end the process when it does not heed that.
+        """Give up a call that takes too long, and kill the process if it does not react.
 
-        Before that, what a model's answer keeps from being begun goes on in another process.
+        Before that, calls that wait behind a model's blocking answer move to another process.
         """
         blocking = self._calls.blocking(now, _STALLED_S)
         if blocking is not None:
@@ -293,22 +293,22 @@ class Child:
         return f"{call.do} of environment {call.environment!r} took longer than {limit}"
 
     def _kill_all(self) -> None:
-        """End the process and its group, under the lock: once it is reaped, others may have its number."""
+        """Kill the process and its group. Needs the lock: once it is reaped, its process id may be reused."""
         if not self._is_gone.is_set():
             for end in (os.killpg, os.kill):  # it may have left its group
                 with contextlib.suppress(ProcessLookupError):
                     end(self._process.pid, signal.SIGKILL)
 
     def _read(self) -> None:
-        """Give out answers until the process is gone, then say so to everybody who waits."""
+        """Pass on answers until the process is gone, then fail all pending calls."""
         try:
             with self._connection.makefile("rb") as stream:
                 while (body := _next_body(stream)) is not None:
                     self._take(frames.unpacked(body))
         except OSError:
-            pass  # it is gone, with something of ours unread
-        except Exception as error:  # noqa: BLE001 - whatever is no frame: an environment wrote into the socket
-            self.kill(f"it said what cannot be read ({type(error).__name__}: {str(error)[:100]})")
+            pass  # it is gone, with some of our data unread
+        except Exception as error:  # noqa: BLE001 - not a frame: an environment wrote into the socket
+            self.kill(f"it sent an unreadable frame ({type(error).__name__}: {str(error)[:100]})")
         finally:
             self._bury()
 
@@ -324,13 +324,13 @@ class Child:
         label = f"environment {call.environment!r}" if call.environment else self.source.label
         outcome = failure_of(frame, label, call.do) if "raised" in frame else frame
         if not settle(call.future, outcome) and "opening" in frame:
-            self.call("close", call.environment, episode=number)  # opened although nobody waits for it any more
+            self.call("close", call.environment, episode=number)  # its caller was cancelled
 
     def _cancel(self, number: int) -> None:
         self._outbox.send(frames.packed({"do": "cancel", "call": number}))
 
     def _bury(self) -> None:
-        """Reap the process, and tell everybody who waits for it what happened."""
+        """Reap the process, and fail all pending calls with the reason."""
         with self._lock:
             self._kill_all()
             status = self._process.wait()
@@ -353,7 +353,7 @@ class Child:
             settle(call.future, self.lost(call.environment, call.do))
 
     def lost(self, environment: str, do: str) -> EnvironmentFailedError:
-        """Return the error for whoever needs the process that is gone."""
+        """Return the error for a call to this process after its end."""
         whose = f"environment {environment!r}" if environment else self.source.label
         return EnvironmentFailedError(f"the process of {whose} ended in {do}: {self.why_gone}")
 
@@ -366,7 +366,7 @@ def _started(source: Source, limits: ApartLimits, descriptor: int, printed: int)
             *(str(descriptor), str(os.getpid()), ",".join(limits.sandbox_locks)),
             *(source.kind, source.name, source.value),
         ],
-        stdin=subprocess.PIPE,  # its other end is the sign of life that the process group watches
+        stdin=subprocess.PIPE,  # the process group watches its other end, which closes when this process ends
         stdout=printed,
         stderr=printed,
         pass_fds=(descriptor,),
@@ -376,7 +376,7 @@ def _started(source: Source, limits: ApartLimits, descriptor: int, printed: int)
 
 
 def _next_body(stream: BinaryIO) -> bytes | None:
-    """Return the next frame as it came, None at the end: also in the middle of a frame, where a process died."""
+    """Return the body of the next frame; None at the end of the stream, also in the middle of a frame."""
     header = stream.read(frames.HEADER.size)
     if len(header) < frames.HEADER.size:
         return None
@@ -394,7 +394,7 @@ def _ending(status: int) -> str:
 
 
 def resident_mib(process: int) -> float:
-    """Return the resident memory of `process` and its descendants; 0 when it is gone, or without /proc.
+    """Return the resident memory in MiB of `process` and its descendants; 0 if it is gone, or without /proc.
 
     Pages that several of them share count once for each.
     """
@@ -413,7 +413,7 @@ def _tree(process: int) -> list[int]:
 def _children(process: int) -> list[int]:
     try:
         texts = [(thread / "children").read_text() for thread in Path(f"/proc/{process}/task").iterdir()]
-    except OSError:  # it, or one of its threads, ended meanwhile
+    except OSError:  # it, or one of its threads, has ended
         return []
     return [int(child) for text in texts for child in text.split()]
 

@@ -1,4 +1,4 @@
-"""Hosts of environments on other machines, from the side of the run that plays episodes there."""
+"""The run's side of hosts of environments on other machines."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from headgate.environments.apart.stream import FrameStream, connected
 from headgate.environments.shares import MODEL
 
 SILENT_S: Final = 15.0
-"""A host that was not heard of for so long is lost, as a driver is for the placement ledger."""
+"""A host that has been silent for longer is considered lost, like a driver in the placement ledger."""
 
 
 @dataclass(slots=True)
 class RemoteCall:
-    """One call under way; see `Call`."""
+    """One call in progress; see `Call`."""
 
     host: RemoteHost
     number: int
@@ -33,11 +33,11 @@ class RemoteCall:
     future: asyncio.Future[Frame]
 
     def heard(self) -> asyncio.Future[Frame]:
-        """Return its future: a coroutine around it would be one more for each turn to go through."""
+        """Return its future, not a coroutine around it, which would add a level to every turn."""
         return self.future
 
     def give_up(self) -> None:
-        """Have the host give it up too, if nobody waits for it any more."""
+        """Cancel the call at the host if its future was cancelled."""
         if self.future.cancelled():
             self.host.cancel(self.number)
 
@@ -46,11 +46,11 @@ class RemoteHost:
     """One host. Belongs to the run's event loop; lives as long as its connection.
 
     Attributes:
-        seats: episodes that it is to have at most.
-        load: episodes open in it; counted by `RemoteHosts`.
-        is_retiring: it gets no new episode, and is given back when the last one has ended.
+        seats: maximum number of episodes.
+        load: open episodes; counted by `RemoteSeats`.
+        is_retiring: whether it gets no new episodes, and is given back when the last one has ended.
         why_gone: what ended it; empty while it lives.
-        unfit: packages that cannot be played there, with the reason.
+        unfit: sources that cannot run there, with the reason.
     """
 
     def __init__(self, name: str, node: str, seats: int, lost: Callable[[RemoteHost], None]) -> None:
@@ -73,14 +73,14 @@ class RemoteHost:
         """Claim the host.
 
         Raises:
-            ConnectionError: if it does not answer, or somebody else does.
+            ConnectionError: if it does not answer, or something else does.
         """
         await connected(where.address, where.port, bytes.fromhex(where.token), self._stream)
         self._heard_at = self._loop.time()
         self._stream.send(frames.packed({"do": "begin", "call": 0}))
 
     def call(self, source: Source, do: str, environment: str, **arguments: Any) -> RemoteCall:
-        """Ask the host; the call's future has its answer, or what it raised."""
+        """Send a call to the host; its future gets the answer or the exception."""
         call = RemoteCall(self, next(self._numbers), do, environment, source, self._loop.create_future())
         frame = {"do": do, "call": call.number, "environment": environment, "model": MODEL.get(), **arguments}
         if do in ("open", "baseline"):
@@ -97,31 +97,31 @@ class RemoteHost:
         return call
 
     def lost(self, environment: str, do: str) -> HostLostError:
-        """Return the error for whoever needs the host that is gone."""
+        """Return the error for a call to this host after its end."""
         return HostLostError(f"the host of environment {environment!r} on {self.node} ended in {do}: {self.why_gone}")
 
     def check(self, now: float) -> None:
         """End a host that has been silent for too long."""
         if now - self._heard_at > SILENT_S:
-            self.close(f"it was not heard of for {SILENT_S:g} s")
+            self.close(f"it was silent for {SILENT_S:g} s")
 
     def close(self, why: str) -> None:
-        """Let the host end; legal more than once."""
+        """Close the connection, which ends the host; idempotent."""
         self._stream.close(why)
 
     def cancel(self, number: int) -> None:
-        """Let the host give a call up."""
+        """Cancel a call at the host."""
         if not self.why_gone:
             self._stream.send(frames.packed({"do": "cancel", "call": number}))
 
     def _take(self, frame: Frame) -> None:
         self._heard_at = self._loop.time()
         if not (number := frame["call"]):
-            return  # a sign of life
-        call = self._calls.pop(number)  # what nobody asked for is nothing that can be read
+            return  # a heartbeat
+        call = self._calls.pop(number)  # an answer to no call raises, which ends the connection
         if call.future.cancelled():
             if "opening" in frame:
-                self.call(call.source, "close", call.environment, episode=number)  # nobody waits for it any more
+                self.call(call.source, "close", call.environment, episode=number)  # its caller was cancelled
         elif "raised" in frame:
             _fail(call.future, self._failure(frame, call))
         else:
@@ -146,13 +146,13 @@ class RemoteHost:
 
 def _fail(future: asyncio.Future[Frame], error: HeadgateError) -> None:
     future.set_exception(error)
-    future.exception()  # taken note of: nobody need wait for the end of a close
+    future.exception()  # marks it as retrieved: nothing may await the end of a close
 
 
 class RemoteSeat:
-    """The place of one episode in a host, which it asks and whose errors it gives."""
+    """The place of one episode in a host: forwards its calls, and gives the error once the host is gone."""
 
-    blocked_by: Final = ()  # who blocks whom is seen, and dealt with, on the host's own machine
+    blocked_by: Final = ()  # blocking models are detected and handled on the host's own machine
 
     def __init__(self, host: RemoteHost, source: Source) -> None:
         self.host = host
@@ -166,9 +166,9 @@ class RemoteSeat:
 
 
 class RemoteHosts:
-    """The hosts of one run that are connected. Belongs to the run's event loop.
+    """The connected hosts of one run. Belongs to the run's event loop.
 
-    An episode goes to the host with the fewest for its seats that can play it.
+    An episode goes to the host with the fewest episodes per seat that can run it.
     """
 
     def __init__(self) -> None:
@@ -178,15 +178,15 @@ class RemoteHosts:
         return iter(tuple(self._hosts))
 
     def add(self, host: RemoteHost) -> None:
-        """Let a connected host play."""
+        """Add a connected host."""
         self._hosts.append(host)
 
     def remove(self, host: RemoteHost) -> None:
-        """Forget a host that is gone."""
+        """Remove a host that is gone."""
         self._hosts = [one for one in self._hosts if one is not host]
 
     def moved(self, environment: HostedEnvironment) -> HostedEnvironment:
-        """Return an environment whose episodes are played here."""
+        """Return the environment with its episodes on these hosts."""
         return hosted(environment.spec, RemoteSeats(self, environment.source))
 
     def chosen(self, source: Source) -> RemoteHost:
@@ -194,33 +194,33 @@ class RemoteHosts:
 
         Raises:
             HostLostError: if there is no host now.
-            EnvironmentFailedError: if no host can play it.
+            EnvironmentFailedError: if no host can run it.
         """
         there = [host for host in self._hosts if not host.why_gone]
         fit = [host for host in there if source not in host.unfit]
         if not fit:
-            raise there[0].unfit[source] if there else HostLostError("no host of environments is there now")
+            raise there[0].unfit[source] if there else HostLostError("there is no host of environments now")
         return min(fit, key=lambda host: (host.is_retiring, host.load / host.seats))
 
 
 @dataclass(frozen=True, slots=True)
 class RemoteSeats:
-    """The seats for one package; what `Host` is for the processes of this machine."""
+    """The seats for one package: the counterpart of `Host` for other machines."""
 
     hosts: RemoteHosts
     source: Source
 
     def seat(self) -> RemoteSeat:
-        """Return a place for one more episode, which is counted; `leave` gives it back. Raises as `chosen` does."""
+        """Return a counted seat for one more episode, to be given back with `leave`. Raises as `chosen` does."""
         host = self.hosts.chosen(self.source)
         host.load += 1
         return RemoteSeat(host, self.source)
 
     def ask(self, do: str, environment: str, **arguments: Any) -> RemoteCall:
-        """Ask a host something that belongs to no episode. Raises as `chosen` does."""
+        """Send a call that belongs to no episode. Raises as `chosen` does."""
         return self.hosts.chosen(self.source).call(self.source, do, environment, **arguments)
 
-    def is_misplaced(self, seat: RemoteSeat) -> bool:  # noqa: ARG002 - as the processes of this machine are asked
+    def is_misplaced(self, seat: RemoteSeat) -> bool:  # noqa: ARG002 - the signature of `Host`
         """Return False; see `RemoteSeat.blocked_by`."""
         return False
 

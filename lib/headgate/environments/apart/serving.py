@@ -1,4 +1,4 @@
-"""Calls of a run answered, one task each: by the process of a package, and by a host on another machine."""
+"""Answers a run's calls, each in its own task: in the process of a package, and in a host on another machine."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from headgate.environments.shares import MODEL
 
 
 class CallServer(abc.ABC):
-    """Owns the open episodes of one caller. Belongs to the event loop on which it is asked.
+    """Owns the open episodes of one caller. Belongs to the event loop on which it is called.
 
-    Calls run as tasks of one loop, as they do in a campaign: an environment that awaits is asked many things at once,
-    and one that blocks is never entered twice at once. Threads of our own would let packages that draw from the global
-    random generator mix up each other's tasks.
+    Calls run as tasks of one loop, as they do in a campaign: an environment that awaits gets many calls at once, and
+    one that blocks never has two at once. With threads, packages that draw from the global random generator would
+    interfere with each other's tasks.
     """
 
     says_begun: ClassVar[bool] = True
-    """Whether the caller is told when a call is begun, from when its deadline counts there."""
+    """Whether to report the start of each call, from which its deadline counts at the caller."""
 
     def __init__(self, say: Callable[[bytes], None]) -> None:
         """Prepare to answer; `say` sends a frame to the caller."""
@@ -32,7 +32,7 @@ class CallServer(abc.ABC):
         self._calls: dict[int, asyncio.Task[None]] = {}
 
     def take(self, frame: Frame) -> None:
-        """Begin the call of `frame`, or cancel the one that it names."""
+        """Start the call in `frame`, or cancel the call that it names."""
         call = frame["call"]
         if frame["do"] == "cancel":
             if call in self._calls:
@@ -43,26 +43,26 @@ class CallServer(abc.ABC):
         task.add_done_callback(lambda task: self._ended(call, task))
 
     async def close(self) -> None:
-        """Close every episode that is open; what they raise is nobody's concern any more."""
+        """Close every open episode, ignoring exceptions."""
         for episode in tuple(self._episodes.values()):
             with contextlib.suppress(Exception):
                 await episode.close()
 
     @abc.abstractmethod
     async def opened(self, frame: Frame) -> Episode:
-        """Return the episode that is asked for."""
+        """Return the requested episode, opened."""
 
     @abc.abstractmethod
     async def baseline(self, frame: Frame) -> str:
-        """Return what a baseline agent replies."""
+        """Return a scripted baseline's reply."""
 
     def told(self, frame: Frame) -> Frame:
         """Return the answer to any other call."""
-        raise ValueError(f"nobody here can do {frame['do']!r:.80}")
+        raise ValueError(f"unknown call {frame['do']!r:.80}")
 
     def _ended(self, call: int, task: asyncio.Task[None]) -> None:
         del self._calls[call]
-        if task.cancelled():  # before its first step: a call and its cancelling may arrive together
+        if task.cancelled():  # before its first step: a call and its cancellation may arrive together
             self._say(_cancelled(call))
 
     async def _answered(self, call: int, frame: Frame) -> None:
@@ -73,7 +73,7 @@ class CallServer(abc.ABC):
             reply = frames.packed({"call": call, **await self._done(frame)})
         except asyncio.CancelledError:
             reply = _cancelled(call)
-        except BaseException as error:  # noqa: BLE001 - also SystemExit: an environment may not end the others' process
+        except BaseException as error:  # noqa: BLE001 - also SystemExit: an environment must not end a shared process
             reply = frames.packed({"call": call, **failure_frame(error)})
         self._say(reply)
 
@@ -90,7 +90,7 @@ class CallServer(abc.ABC):
             case "baseline":
                 reply = await self.baseline(frame)
                 if not isinstance(reply, str):
-                    raise TypeError(f"its baseline said {reply!r:.80}, not text")
+                    raise TypeError(f"its baseline returned {reply!r:.80}, not text")
                 return {"reply": reply}
         return self.told(frame)
 

@@ -1,10 +1,9 @@
-"""Frames over a network, between a run and a host of environments that have shown each other that they know a secret.
+"""Frames over a network between a run and a host of environments, after mutual authentication.
 
-Each side proves that it knows the token of this one connection, without sending it: an HMAC over both sides' random
-numbers, with another word for each side, so that no answer can be played back. Before that, nobody gets anything but
-random bytes, and no byte of theirs is read but those of a proof. The run speaks first then. What follows is neither
-encrypted nor signed, as Ray's own traffic is not: the wire between the machines is trusted as far as the cluster
-trusts it.
+Each side proves that it knows the token of this connection without sending it: an HMAC over both sides' nonces, with a
+different label for each side, so that no proof can be replayed. Before that, a peer gets nothing but random bytes, and
+only its nonce and proof are read. Then the run sends first. The frames are neither encrypted nor signed, like Ray's own
+traffic: the network between the machines is trusted as far as the cluster trusts it.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from headgate.environments.apart.frames import Frame
 
 TOKEN_BYTES: Final = 32
 PROOF_S: Final = 5.0
-"""For both proofs; whoever takes longer is let go."""
+"""Time limit for both proofs; a slower peer is disconnected."""
 
 _NONCE_BYTES: Final = 32
 _DIGEST: Final = "sha256"
@@ -29,7 +28,7 @@ _PROOF_BYTES: Final = 32
 
 
 async def accepted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, token: bytes) -> bool:
-    """Return whether who has connected knows the token; has shown by then that this side does."""
+    """Return whether the peer has proved that it knows the token; if so, this side has proved it as well."""
     with contextlib.suppress(TimeoutError, asyncio.IncompleteReadError, ConnectionError):
         async with asyncio.timeout(PROOF_S):
             ours = secrets.token_bytes(_NONCE_BYTES)
@@ -43,10 +42,10 @@ async def accepted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, t
 
 
 async def connected(host: str, port: int, token: bytes, stream: FrameStream) -> None:
-    """Let `stream` go on with a new connection to a host that knows the token.
+    """Connect to a host that knows the token, and attach the connection to `stream`.
 
     Raises:
-        ConnectionError: if nobody answers there within seconds, or somebody else does.
+        ConnectionError: if nothing answers there within `PROOF_S`, or something other than the host does.
     """
     writer: asyncio.StreamWriter | None = None
     try:
@@ -56,7 +55,7 @@ async def connected(host: str, port: int, token: bytes, stream: FrameStream) -> 
             writer.write(ours + _proof(token, b"run", theirs, ours))
             proof = await reader.readexactly(_PROOF_BYTES)
         if not hmac.compare_digest(proof, _proof(token, b"host", theirs, ours)):
-            raise ConnectionError(f"who answers at {host}:{port} is not the host that was started")
+            raise ConnectionError(f"the peer at {host}:{port} is not the host that was started")
         stream.begin(writer)
     except (OSError, TimeoutError, asyncio.IncompleteReadError) as error:
         if writer is not None:
@@ -71,18 +70,18 @@ def _proof(token: bytes, side: bytes, host_nonce: bytes, run_nonce: bytes) -> by
 
 
 class FrameStream(asyncio.Protocol):
-    """One connection. Belongs to its event loop; made before it, and of no use after.
+    """One connection. Belongs to its event loop; created before the connection, and not reusable.
 
-    Where several frames have come at once, what is sent in the next turn of the loop goes out in one piece. Whatever
-    cannot be read ends the connection.
+    If several frames arrive at once, the frames sent in the next turn of the loop are written together. Unreadable data
+    ends the connection.
     """
 
     def __init__(self, take: Callable[[Frame], None], lost: Callable[[str], None]) -> None:
         """Prepare for a connection.
 
         Args:
-            take: given each frame that comes; what it raises ends the connection.
-            lost: told once, why it ended.
+            take: called with each incoming frame; an exception from it ends the connection.
+            lost: called once, with the reason, when the connection has ended.
         """
         self._take = take
         self._lost = lost
@@ -94,33 +93,33 @@ class FrameStream(asyncio.Protocol):
         self._is_flushed_later = False
 
     def begin(self, writer: asyncio.StreamWriter) -> None:
-        """Go on with a connection on which nothing is unread."""
-        self._writer = writer  # which would close the connection when it is let go
+        """Take over a connection that has no unread data."""
+        self._writer = writer  # kept, since a collected writer closes the connection
         self._transport = writer.transport
         self._transport.set_protocol(self)
 
     def send(self, data: bytes) -> None:
-        """Send a packed frame after everything before it; silent when the connection has ended."""
+        """Send a packed frame after all earlier ones; does nothing when the connection has ended."""
         if self._is_flushed_later:
             self._outgoing.append(data)
         elif self._transport is not None and not self._transport.is_closing():
             self._transport.write(data)
 
     def close(self, why: str) -> None:
-        """End the connection, and what was not sent yet with it; legal more than once."""
+        """Abort the connection, dropping unsent data; idempotent."""
         self._why = self._why or why
         if self._transport is not None:
             self._transport.abort()
 
     def finish(self, why: str) -> None:
-        """End the connection once everything is sent."""
+        """Close the connection once everything is sent."""
         self._why = self._why or why
         self._flush()
         if self._transport is not None:
             self._transport.close()
 
     def data_received(self, data: bytes) -> None:
-        """Give out the frames that have come whole."""
+        """Pass on the frames that have arrived completely."""
         incoming: bytes | bytearray = data
         if self._incoming:
             self._incoming += data
@@ -131,24 +130,24 @@ class FrameStream(asyncio.Protocol):
                 start = at + frames.HEADER.size
                 end = start + int.from_bytes(incoming[at:start])
                 if end > len(incoming):
-                    frames.length(incoming, at)  # one that is too long is refused before it is read
+                    frames.length(incoming, at)  # refuses an overlong frame before reading it
                     break
                 self._take(frames.unpacked(incoming[start:end]))
                 at, count = end, count + 1
-        except Exception as error:  # noqa: BLE001 - whatever is no frame, or none that belongs here
-            self.close(f"it said what cannot be read ({type(error).__name__}: {str(error)[:100]})")
+        except Exception as error:  # noqa: BLE001 - not a frame, or an unexpected one
+            self.close(f"it sent an unreadable frame ({type(error).__name__}: {str(error)[:100]})")
         if incoming is self._incoming:
             del self._incoming[:at]
         else:
             self._incoming += data[at:]
         if count > 1 and not self._is_flushed_later:
-            # Whoever waits for them answers in the next turn of the loop, before what is called for the turn after.
+            # The receivers reply in the next turn of the loop, and the flush runs in the turn after that.
             self._is_flushed_later = True
             loop = asyncio.get_running_loop()
             loop.call_soon(loop.call_soon, self._flush)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Say so."""
+        """Report the end of the connection, with its reason."""
         self._why = self._why or (f"its connection broke ({exc})" if exc else "its connection ended")
         self._lost(self._why)
 

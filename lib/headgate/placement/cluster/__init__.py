@@ -1,1 +1,1 @@
-"""Placement on Ray: the only part of placement that needs it."""
+"""Placement on Ray; no other part of placement needs Ray."""

@@ -34,7 +34,7 @@ _Write = Callable[[float, dict[str, str]], None]
 class PlacementMetrics:
     """Counts events into Ray's metrics. Owned by the ledger actor, one per process: Ray keeps one series per process.
 
-    A sink: call it with each event. The gauges show the groups and requests of the ledger whenever `show` is called.
+    An event sink: call it with each event. Each call of `show` updates the gauges of the ledger's groups and requests.
     """
 
     def __init__(self, groups: Mapping[str, Group], requests: Mapping[str, Occupancy]) -> None:
@@ -48,7 +48,7 @@ class PlacementMetrics:
         self._write(self._meter.take(event))
 
     def show(self) -> None:
-        """Let the gauges show what there is now."""
+        """Set the gauges to the current state."""
         self._write(self._meter.gauges())
 
     def _write(self, readings: Iterable[Reading]) -> None:
@@ -92,9 +92,9 @@ _log = logging.getLogger("headgate.placement")
 
 
 class LedgerActor:
-    """The placement service of one cluster. Every refusal is an answer, so that drivers get the error itself.
+    """The placement service of one cluster. Refusals are returned as answers, so that drivers get the error itself.
 
-    It begins at once to take up what its journal holds, a file on its machine (by default in the folder of Ray's
+    On creation it starts to restore from its journal, a file on its machine (by default in the folder of Ray's
     session); calls wait until that is done.
     """
 
@@ -103,7 +103,7 @@ class LedgerActor:
         self._settings = settings
         self._metrics: PlacementMetrics | None = None
         self._showing: asyncio.Task[None] | None = None
-        # Without a call from outside, too: a ledger that Ray has restarted must watch its work at once.
+        # Started here and not by the first call: a ledger that Ray has restarted must watch its work at once.
         self._opening = asyncio.get_running_loop().create_task(self._opened())
         self._opening.add_done_callback(_check_opening)
 
@@ -133,10 +133,10 @@ class LedgerActor:
         return differences
 
     async def _ask_end(self, service: PlacementService) -> None:
-        """Withdraw all work, remove all groups, and return when Ray has nothing of ours any more."""
+        """Withdraw all work, remove all groups, and return once none of ours are left in Ray."""
         for pool in service.pools():
             service.close_pool(pool.name)
-        while service.pools():  # noqa: ASYNC110 - a pool is gone when its groups are, which nobody is woken by
+        while service.pools():  # noqa: ASYNC110 - a pool is gone when its groups are, and nothing signals that
             await asyncio.sleep(_PAUSE_S)
         await service.close()
         await tidy()
@@ -179,7 +179,7 @@ class LedgerActor:
 
 
 def ledger_actor(journal: str, settings: LedgerSettings) -> Any:
-    """Return the cluster's ledger actor, started where there is none: on the head node, whose disk has the journal."""
+    """Return the cluster's ledger actor, starting one where there is none: on the head node, which has the journal."""
     return (
         ray.remote(LedgerActor)
         .options(
@@ -188,7 +188,7 @@ def ledger_actor(journal: str, settings: LedgerSettings) -> Any:
             lifetime="detached",
             get_if_exists=True,
             max_restarts=-1,
-            max_task_retries=0,  # calls are asked again by the drivers, which know that each may be
+            max_task_retries=0,  # drivers retry their calls themselves; all of them are idempotent
             max_concurrency=_CALLS_AT_ONCE,
             num_cpus=0,
             resources={"node:__internal_head__": 0.001},
@@ -203,9 +203,9 @@ def _session_folder() -> Path:
 
 
 def _check_opening(opening: asyncio.Task[PlacementService]) -> None:
-    """End the process where Ray failed at a time when all was to be taken up: the next one tries again.
+    """End the process if an error of Ray interrupted the restore: the next process tries again.
 
-    What Headgate itself refuses, such as a journal that cannot be written, is answered to whoever asks.
+    Errors of Headgate itself, such as a journal that cannot be written, are returned to the callers instead.
     """
     error = None if opening.cancelled() else opening.exception()
     if error is not None and not isinstance(error, HeadgateError):
@@ -213,6 +213,6 @@ def _check_opening(opening: asyncio.Task[PlacementService]) -> None:
 
 
 def _end_process(error: BaseException) -> None:
-    """End the process; Ray starts the actor again, which takes up what the journal holds."""
+    """End the process; Ray starts the actor again, and it restores from the journal."""
     _log.critical("The process of the placement ledger ends: %s", error)
     os._exit(_JOURNAL_FAILED)

@@ -1,4 +1,4 @@
-"""The audit: differences between ledger, journal and Ray, each a sentence; leaks are removed."""
+"""The audit: differences between ledger, journal and Ray, each as a sentence; it can remove leaks."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _CHANGING: Final = frozenset({GroupState.CREATING, GroupState.REMOVING})
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One thing that ledger, journal and Ray do not agree on.
+    """One thing on which ledger, journal and Ray disagree.
 
-    A leak is in Ray and nobody knows it: it can be removed.
+    A leak exists in Ray but not in the ledger, so it can be removed.
     """
 
     kind: Literal["group", "actor", "journal"]
@@ -37,7 +37,7 @@ class Difference:
 
 
 def compared(service: PlacementService, groups: Collection[str], actors: Iterable[str]) -> list[Difference]:
-    """Return the differences of a service from the groups and actors of ours that are in Ray."""
+    """Return where a service differs from the groups and actors of ours that exist in Ray."""
     ledger = service.ledger
     found = [
         Difference("group", name, f"Group {name} is in Ray but not in the ledger: its resources are lost", is_leak=True)
@@ -62,8 +62,8 @@ def compared(service: PlacementService, groups: Collection[str], actors: Iterabl
 
 
 async def audit(service: PlacementService, *, fix: bool) -> tuple[Difference, ...]:
-    """Return how ledger, journal and Ray differ; with `fix`, what is in Ray alone is removed."""
-    in_ray = Groups().found()  # of its own: those of the service keep what they know
+    """Return how ledger, journal and Ray differ; with `fix`, remove what exists in Ray alone."""
+    in_ray = Groups().found()  # a separate instance: the service's own keeps its state
     differences = compared(service, in_ray.keys(), actors_of_ours())
     return tuple([await _fixed(each) if fix and each.is_leak else each for each in differences])
 
@@ -72,14 +72,14 @@ async def tidy() -> None:
     """Remove every group and actor of ours except the ledger itself."""
     groups = Groups()
     for name in list(groups.found()):
-        with suppress(GroupFailedError):  # told by the next audit
+        with suppress(GroupFailedError):  # the next audit reports it
             await groups.remove(name)
     for name in actors_of_ours():
         _kill(name)
 
 
 def actors_of_ours() -> list[str]:
-    """Return the names of the actors in our namespace with our prefix, the ledger left out."""
+    """Return the names of the actors in our namespace with our prefix, except the ledger."""
     rows = ray.util.list_named_actors(all_namespaces=True)
     names = [row["name"] for row in rows if row["namespace"] == NAMESPACE]
     return [name for name in names if name.startswith(PREFIX) and name != LEDGER_NAME]

@@ -1,4 +1,4 @@
-"""What a driver calls: it connects to a cluster, opens pools, and hands in work."""
+"""The driver's API: connect to a cluster, open pools, and submit work."""
 
 from __future__ import annotations
 
@@ -46,18 +46,18 @@ def connect(
     keep_work: bool = False,
     log_to_driver: bool = True,
 ) -> Placement:
-    """Connect to a cluster and its placement ledger, which is started where there is none.
+    """Connect to a cluster and its placement ledger, starting a ledger where there is none.
 
     Args:
-        address: `host:port` of a Ray cluster; None for RAY_ADDRESS, else one that runs here, else a local one.
-        local: how a local one looks.
-        journal: file on the head node that a new ledger journals to, absolute; None for one in the folder of Ray's
-            session, which goes with the cluster.
-        settings: of a new ledger; one that runs keeps its own.
-        driver: a name for this driver. Connecting again with the same name, from another process too, takes its
-            requests up again; None for a new one.
-        keep_work: what becomes of open requests on `close`, on an exception, Ctrl-C and SIGTERM: kept, or withdrawn.
-        log_to_driver: whether what work prints is shown here.
+        address: `host:port` of a Ray cluster; None for RAY_ADDRESS, else one that runs here, else a new local one.
+        local: configuration of a new local cluster.
+        journal: absolute path of the journal of a new ledger, on the head node; None for a file in the folder of
+            Ray's session, which is lost with the cluster.
+        settings: settings of a new ledger; a running one keeps its own.
+        driver: a name for this driver. Connecting again with the same name, also from another process, resumes its
+            requests; None for a new name.
+        keep_work: whether open requests are kept, rather than withdrawn, on `close`, an exception, Ctrl-C or SIGTERM.
+        log_to_driver: whether the output of work is shown here.
 
     Raises:
         ClusterUnreachableError: no cluster answers.
@@ -77,7 +77,7 @@ def connect(
         link.ask("about")
     except BaseException as error:
         if isinstance(error, JournalError):
-            link.kill()  # it has opened nothing, and would answer everybody so
+            link.kill()  # it could not start, and would answer every caller with this error
         if connection.found is not Found.ATTACHED:
             ray.shutdown()
         raise
@@ -85,16 +85,16 @@ def connect(
 
 
 class Placement:
-    """A driver's connection to the placement ledger. A context manager; used from any thread.
+    """A driver's connection to the placement ledger. A context manager; usable from any thread.
 
-    As long as it is open a thread tells the ledger that the driver lives. When that ends without `close`, the ledger
-    stops the driver's work after 15 s, or lets it go on where its settings say so.
+    While it is open, a thread sends heartbeats to the ledger. When they stop without `close`, the ledger stops the
+    driver's work after 15 s, or keeps it where its settings say so.
 
     Attributes:
-        connection: which cluster it is.
+        connection: the cluster.
         driver: this driver's name.
-        says: which cluster is used, in a sentence.
-        found_ledger: whether a ledger ran already, which others may go on with.
+        says: a sentence that says which cluster is used.
+        found_ledger: whether a ledger was already running, which other drivers may be using.
     """
 
     def __init__(self, connection: Connection, link: LedgerLink, driver: str, *, keep_work: bool) -> None:
@@ -105,20 +105,20 @@ class Placement:
         self._keep_work = keep_work
         self._is_closed = False
         self._heartbeat = Heartbeat(link, driver)
-        # Before Ray's own, which was registered earlier: it still needs the connection. SIGTERM comes here, too.
+        # Runs before Ray's own handler, which was registered earlier: `close` needs the connection. Also on SIGTERM.
         atexit.register(self.close)
 
     @property
     def is_connected(self) -> bool:
-        """Whether this process is still in the Ray session that it connected in, and that cluster is there.
+        """Whether this process is still in the Ray session in which it connected, and that cluster still exists.
 
-        `ray.shutdown` ends a session, and a head that is started anew a cluster.
+        `ray.shutdown` ends a session; restarting the head ends a cluster.
         """
         return self._link.is_connected
 
     @property
     def lost(self) -> Future[str]:
-        """Done with the reason when the connection has ended without `close`."""
+        """Resolves to the reason when the connection has ended without `close`."""
         return self._heartbeat.lost
 
     def pool(
@@ -135,16 +135,16 @@ class Placement:
 
         Args:
             name: unique in the cluster.
-            quota: what its running work may hold together; None for a pool that is open.
+            quota: what its running work may hold in total; None to get a pool that is already open.
             reserved: groups that are kept ready for high priorities.
-            scale: make it smaller, down to a quarter, where the nodes have less.
-            change: give a pool that is open in another form this one; otherwise that is an error.
+            scale: shrink the pool, down to a quarter, if the nodes have less.
+            change: change a pool that is open with other fields; without it that is an error.
             more: other fields of `Pool`.
 
         Raises:
-            InvalidPlacementError: a field breaks a rule, or the pool is open in another form.
+            InvalidPlacementError: a field breaks a rule, or the pool is open with other fields.
             CannotFitError: with `scale`, it does not fit even at a quarter.
-            UnknownPoolError: no quota is given and it is not open.
+            UnknownPoolError: no quota is given and the pool is not open.
         """
         if quota is None:
             open_pools: tuple[Pool, ...] = self._link.ask("pools")
@@ -169,11 +169,11 @@ class Placement:
         return PlacementPool(self._link, self._heartbeat, wanted, factor)
 
     def pool_or_whole(self, name: str, quota: Mapping[str, Any] | None = None, *, reuse: bool = True) -> PlacementPool:
-        """Return a pool; one that is not open is opened with `quota`, or with all that the cluster has.
+        """Return a pool; one that is not open is opened with `quota`, or with all resources of the cluster.
 
-        The latter grows here when the cluster has: nodes join a head that was started anew one after the other. Without
-        `reuse` no group of a pool that is opened here outlives its work: nothing holds a GPU when whoever
-        opened the pool was killed.
+        The latter grows here when the cluster has grown: after a restart of the head, nodes join it one by one. Without
+        `reuse` no group of a pool opened here outlives its work, so nothing keeps a GPU when the process that opened
+        the pool is killed.
         """
         known = next((each for each in self.pools() if each.name == name), None)
         if known is not None and not known.is_whole:
@@ -193,7 +193,7 @@ class Placement:
         record_change("placement close pool", name, before="open", after="closed")
 
     def remove_group(self, group_id: str) -> bool:
-        """Have a dynamic group removed as soon as nobody holds it; return whether there is one. Reserved ones stay."""
+        """Remove a dynamic group as soon as nothing holds it; return whether there is one. Reserved groups stay."""
         return bool(self._link.ask("remove_group", group_id))
 
     def pools(self) -> tuple[Pool, ...]:
@@ -201,9 +201,9 @@ class Placement:
         return tuple(self._link.ask("pools"))
 
     def work(self, request_id: str, *, take_over: bool = False) -> PlacedWork:
-        """Return submitted work by its id, of any driver.
+        """Return submitted work of any driver by its id.
 
-        With `take_over` it becomes this driver's, whose life keeps it alive from now on.
+        With `take_over` it passes to this driver, whose heartbeats keep it alive from now on.
 
         Raises:
             NotFoundError: it is not known.
@@ -227,15 +227,15 @@ class Placement:
         return bool(self._link.ask("withdraw", request_id, why))
 
     def why(self, request_id: str) -> Any:
-        """Return what holds a request, as `Why`."""
+        """Return what a request is waiting for, as `Why`."""
         return self._link.ask("why", request_id)
 
     def usage(self) -> tuple[PoolUsage, ...]:
-        """Return how much of each pool's quota is in use, by what, and who waits beside a free group and why."""
+        """Return how much of each pool's quota is in use, by what, and which requests wait although a group is free."""
         return tuple(self._link.ask("usage"))
 
     def set_rules(self, rules: PreemptionRules) -> None:
-        """Put other rules of preemption in force, for all pools."""
+        """Apply other preemption rules to all pools."""
         before = self.rules()
         self._link.ask("set_rules", rules)
         if before != rules:
@@ -247,11 +247,11 @@ class Placement:
         return rules
 
     def nodes(self) -> tuple[NodeView, ...]:
-        """Return the living nodes: what each has, and what others than the ledger's groups take of it."""
+        """Return the living nodes: what each has, and how much of it is taken by anything but the ledger's groups."""
         return tuple(self._link.ask("nodes"))
 
     def requests(self, pool: str | None = None) -> tuple[WorkView, ...]:
-        """Return the requests of a pool or of all, ended ones of the last hour included."""
+        """Return the requests of a pool or of all, including those that ended within the last hour."""
         return tuple(self._link.ask("requests", pool))
 
     def groups(self, pool: str | None = None) -> tuple[GroupView, ...]:
@@ -263,12 +263,12 @@ class Placement:
         return tuple(self._link.ask("events", since))
 
     def stats(self) -> dict[str, Any]:
-        """Return counts of preemption, under ScheduleMesh's keys."""
+        """Return preemption counters, under ScheduleMesh's keys."""
         stats: dict[str, Any] = self._link.ask("stats")
         return stats
 
     def pool_stats(self, pool: str | None = None) -> dict[str, Any]:
-        """Return counts of groups, under ScheduleMesh's keys; of all pools under `pools`."""
+        """Return group counters, under ScheduleMesh's keys; those of all pools under `pools`."""
         stats: dict[str, Any] = self._link.ask("pool_stats", pool)
         return stats
 
@@ -278,11 +278,11 @@ class Placement:
         return about
 
     def audit(self, *, fix: bool = False) -> tuple[Difference, ...]:
-        """Return how ledger, journal and Ray differ; `fix` removes groups and actors of ours that nobody knows."""
+        """Return how ledger, journal and Ray differ; `fix` removes our groups and actors that the ledger lacks."""
         return tuple(self._link.ask("audit", fix))
 
     def close(self, *, keep_work: bool | None = None, why: str = "its driver ended") -> None:
-        """Leave the cluster; legal twice. Open requests are withdrawn, noting why, or kept for whoever takes them over.
+        """Leave the cluster; legal twice. Open requests are withdrawn, with `why` as the reason, or kept for others.
 
         Kept work needs a driver within 15 s (`connect` with the same `driver`), or a ledger whose settings keep it.
         """
@@ -294,18 +294,18 @@ class Placement:
             if not (self._keep_work if keep_work is None else keep_work):
                 self._link.ask("withdraw_all", self.driver, why, patience_s=_BRIEFLY_S)
         except HeadgateError:
-            # The ledger does not answer: it will miss this driver's heartbeats when it is back.
+            # The ledger does not answer: once it is back, it will notice that this driver's heartbeats have stopped.
             pass
         finally:
             self._heartbeat.close()
             self._leave()
 
     def shutdown(self) -> None:
-        """Remove everything of ours from the cluster, of all drivers: work, groups, hosts, and the ledger itself."""
+        """Remove everything of ours, of all drivers, from the cluster: work, groups, hosts, and the ledger itself."""
         self._is_closed = True
         atexit.unregister(self.close)
         try:
-            self._heartbeat.close()  # first: its next call would be one of a ledger that has ended
+            self._heartbeat.close()  # first: its next call would go to a ledger that has ended
             self._link.ask("end")
             self._link.kill()
             record_change("placement down", self.connection.address, after="all work and groups are removed")
@@ -320,11 +320,6 @@ class Placement:
         return self
 
     def __exit__(self, _kind: object, error: object, _trace: object) -> None:
-        match error:
-            case KeyboardInterrupt():
-                by = "Ctrl-C ended its driver"
-            case SystemExit(code=code) if code in _TERMINATED:
-                by = "SIGTERM ended its driver"
-            case _:
-                by = "its driver ended"
-        self.close(why=by)
+        is_terminated = isinstance(error, SystemExit) and error.code in _TERMINATED
+        by = "SIGTERM" if is_terminated else "Ctrl-C" if isinstance(error, KeyboardInterrupt) else ""
+        self.close(why=f"{by} ended its driver" if by else "its driver ended")

@@ -1,4 +1,4 @@
-"""A command as placed work: its output can be read while it runs, and it ends when it is told to."""
+"""A command as placed work: its output can be read while it runs, and it can be cancelled."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from headgate.placement.cluster.occupant import placement_context
 from headgate.placement.errors import InvalidPlacementError
 
 KEPT_LINES: Final = 10_000
-"""Of the output; who reads too seldom misses the oldest."""
+"""Lines of output that are kept; a reader that polls too rarely misses the oldest."""
 
 _LONGEST_LINE: Final = 8_192
 _TAIL_LINES: Final = 200
 _NOT_STARTED: Final = {FileNotFoundError: 127, PermissionError: 126}
-"""Exit statuses of a shell for what cannot be started."""
+"""A shell's exit statuses for a command that cannot be started."""
 
 
 @dataclass(frozen=True, slots=True)
 class CommandEnded:
     """How a command ended.
 
-    `status` is 128 and the number of the signal that ended it, as a shell has it; `tail` the last of the `lines` of
-    output.
+    `status` is the exit status; 128 plus the signal number if a signal ended it, as in a shell. `tail` has the last of
+    the `lines` lines of output.
     """
 
     status: int
@@ -39,7 +39,7 @@ class CommandEnded:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """Lines of a command's output; `next_line` is what to ask for then."""
+    """Lines of a command's output; `next_line` is the number to ask from next."""
 
     lines: tuple[str, ...]
     next_line: int
@@ -48,9 +48,9 @@ class Output:
 class CommandWork:
     """Runs one command. Owned by its host; `lines` and `cancel` may be called from other threads while `run` runs.
 
-    A command that is stopped for other work begins anew when its turn comes: it keeps what it wrote to files. It runs
-    in `folder` where its node has that, and knows by HEADGATE_REQUEST, HEADGATE_ATTEMPT, HEADGATE_RANK and
-    HEADGATE_WORLD_SIZE what it is.
+    A preempted command starts over when it is placed again; only what it wrote to files remains. It runs in `folder` if
+    its node has that folder, and learns what it is from HEADGATE_REQUEST, HEADGATE_ATTEMPT, HEADGATE_RANK and
+    HEADGATE_WORLD_SIZE.
     """
 
     def __init__(self, command: Sequence[str], variables: Mapping[str, str], folder: str = "") -> None:
@@ -61,7 +61,7 @@ class CommandWork:
         self._folder = folder
         self._lines: deque[str] = deque(maxlen=KEPT_LINES)
         self._told = 0
-        self._lock = threading.Lock()  # of the lines and of the process, which other threads look at
+        self._lock = threading.Lock()  # protects the lines and the process, which other threads read
         self._process: subprocess.Popen[str] | None = None
         self._cancelled = False
 
@@ -84,13 +84,13 @@ class CommandWork:
         return CommandEnded(status, tuple(self._lines)[-_TAIL_LINES:], self._told)
 
     def lines(self, since: int) -> Output:
-        """Return the lines from number `since` on, or from the oldest that is kept."""
+        """Return the lines from number `since` on, or from the oldest one still kept."""
         with self._lock:
             first = self._told - len(self._lines)
             return Output(tuple(itertools.islice(self._lines, max(0, since - first), None)), self._told)
 
     def cancel(self) -> None:
-        """Ask the command to end (SIGTERM); what then stays is killed by its host."""
+        """Ask the command to end (SIGTERM); its host kills whatever remains."""
         with self._lock:
             self._cancelled = True
             if self._process is not None:
@@ -100,7 +100,7 @@ class CommandWork:
         with self._lock:
             if self._cancelled:
                 return None
-            # In the process group of the host: whatever ends that one ends the command, too.
+            # In the process group of the host: whatever ends the group ends the command, too.
             self._process = subprocess.Popen(  # noqa: S603 - the command that the user submits
                 self._command,
                 stdin=subprocess.DEVNULL,

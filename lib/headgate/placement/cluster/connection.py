@@ -1,4 +1,4 @@
-"""Which cluster is used: the one that is named, else the one of this machine, else one that is started here."""
+"""Connecting to a cluster: the one that is named, else one that runs on this machine, else a new local one."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _NODE_S: Final = 10.0
 _LOOK_S: Final = 0.5
 _ALIVE: Final = GcsNodeInfo.GcsNodeState.ALIVE
 
-# It says at every start what is as it should be; that tokens are off is said as before.
+# At every start it logs that token authentication is enabled, which is normal; that it is off is still logged.
 logging.getLogger("ray._private.authentication.authentication_token_setup").addFilter(
     lambda record: "is enabled for this Ray cluster" not in record.getMessage()
 )
@@ -64,7 +64,7 @@ class Connection:
 
     @property
     def says(self) -> str:
-        """A sentence for people."""
+        """A sentence that says which cluster is used."""
         how = {
             Found.ATTACHED: "the Ray cluster that this process was connected to already",
             Found.NAMED: "the Ray cluster that was named",
@@ -79,7 +79,7 @@ def connect_ray(
 ) -> Connection:
     """Connect this process to a Ray cluster: `address`, RAY_ADDRESS, one that runs here, or a new local one.
 
-    An address is `host:port`, "auto" for a running one and no other, "local" for a new one, None for the first found.
+    `address` is `host:port`, "auto" for a running cluster only, "local" for a new one, or None for the first found.
 
     Raises:
         ClusterUnreachableError: nothing answers there, within seconds.
@@ -91,7 +91,7 @@ def connect_ray(
     if named == "local":
         return _started(local or LocalCluster(), log_to_driver=log_to_driver)
     if named and named != "auto":
-        # Refused before Ray tries for a minute. Ray's own client protocol is, too: it cannot see what nodes have free.
+        # Refused here, as Ray would try for a minute. So is Ray's client protocol: it cannot see the nodes' free room.
         if "://" in named:
             raise ClusterUnreachableError(
                 f"A cluster is named by host:port (got {named})",
@@ -106,25 +106,25 @@ def connect_ray(
     if named == "auto":
         raise ClusterUnreachableError(
             "No Ray cluster is found on this machine",
-            next_step="Start one with `headgate placement up`, or name the address that the process says whose cluster "
-            "it is, with --address or RAY_ADDRESS.",
+            next_step="Start one with `headgate placement up`, or name the address that the process that started the "
+            "cluster shows, with --address or RAY_ADDRESS.",
         )
     return _started(local or LocalCluster(), log_to_driver=log_to_driver)
 
 
 def node_address() -> str:
-    """Return the address of this machine in the cluster that this process is connected to, or works for."""
+    """Return this machine's address in the cluster that this process is connected to or works for."""
     return str(ray.util.get_node_ip_address())  # type: ignore[no-untyped-call]
 
 
 def cluster_id(address: str) -> str:
     """Return the id of the cluster whose head answers at `host:port`; empty where none does.
 
-    A head that is started anew has another one, unless it goes on from a store of its own.
+    A restarted head has another id, unless it recovers from an external store.
     """
     try:
         return str(GcsClient(address=address).cluster_id.hex()) if _answers(address) else ""
-    except (RayError, RuntimeError):  # it ends at this moment, or begins
+    except (RayError, RuntimeError):  # the head is just starting or ending
         return ""
 
 
@@ -140,11 +140,11 @@ def _answers(address: str) -> bool:
 
 
 def _joined(address: str, found: Found, *, log_to_driver: bool) -> Connection:
-    # A cluster that a process starts asks for the token that Ray keeps for this user, and refuses after 20 s whoever
-    # shows none; Ray by itself shows it to clusters that it found, and not to those that were named.
+    # A cluster started by a process requires the token that Ray keeps for this user, and refuses connections without
+    # it after 20 s; Ray itself sends the token to clusters that it found, but not to those that were named.
     maybe_enable_token_auth_if_token_available(warn_if_disabled=False)
     host, _, port = address.rpartition(":")
-    # A cluster that listens on all interfaces may be named by loopback, and knows this machine by another address.
+    # A cluster that listens on all interfaces may be named by loopback, but knows this machine by another address.
     _heed("")
     if not _answers(f"{node_address()}:{port}"):
         _heed(host)
@@ -154,7 +154,7 @@ def _joined(address: str, found: Found, *, log_to_driver: bool) -> Connection:
 
 
 def _await_node(address: str) -> None:
-    """Return once a node of the cluster runs on this machine. Ray would wait for a minute, and not say for what."""
+    """Return once a node of the cluster runs on this machine. Ray would wait for a minute without saying for what."""
     until = time.monotonic() + _NODE_S
     while not _has_node_here(address):
         if time.monotonic() >= until:
@@ -169,7 +169,7 @@ def _has_node_here(address: str) -> bool:
     try:
         alive = GcsClient(address=address).get_all_node_info(timeout=_PROBE_S, state_filter=_ALIVE)
     except (RayError, RuntimeError):
-        return True  # another version, or no token: Ray says it when it joins
+        return True  # another version, or no token: Ray reports it on joining
     return not {node.hex() for node in alive}.isdisjoint(find_node_ids())  # type: ignore[no-untyped-call]
 
 
@@ -181,10 +181,10 @@ def _started(local: LocalCluster, *, log_to_driver: bool) -> Connection:
 
 
 def _heed(host: str) -> None:
-    """Let Ray, and what it starts, take loopback for the address of this machine if it is `host`, and no other.
+    """Let Ray and its child processes use loopback as this machine's address if, and only if, `host` is loopback.
 
-    On Linux it would take another one in its place, and then listen on all interfaces. Ray's own switch for that is a
-    variable, which of this process it has read already.
+    On Linux Ray replaces loopback by another address, and then listens on all interfaces. Ray's switch for that is an
+    environment variable, which Ray has already read in this process; so its copy is set, too.
     """
     is_cluster = host.strip("[]") not in {"127.0.0.1", "localhost", "::1"}
     os.environ[ray_constants.ENABLE_RAY_CLUSTERS_ENV_VAR] = str(int(is_cluster))
@@ -192,10 +192,10 @@ def _heed(host: str) -> None:
 
 
 def take_signals_back() -> None:
-    """Have SIGTERM go to Python's handler again, and not first to the one that Ray's core puts in front of it.
+    """Route SIGTERM straight to Python's handler again, bypassing the handler that Ray's core installs before it.
 
-    That one writes a stack trace from within the signal, in any thread, and may crash there: then nothing drains. For
-    who joins Ray in another thread; only the main thread may set handlers, and here nothing happens in others.
+    Ray's handler writes a stack trace inside the signal, in any thread, and may crash there: then nothing drains. Call
+    it where Ray was joined in another thread; only the main thread may set handlers, and in others this does nothing.
     """
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM))
@@ -205,7 +205,7 @@ def _init(options: dict[str, Any], *, log_to_driver: bool) -> None:
     try:
         ray.init(**options, namespace=NAMESPACE, log_to_driver=log_to_driver, logging_level=logging.WARNING)
         take_signals_back()
-    except Exception as error:  # Ray raises bare exceptions, too, e.g. when a node is not up in time
+    except Exception as error:  # Ray also raises bare exceptions, e.g. when a node is not up in time
         if isinstance(error, RuntimeError) and "ersion mismatch" in str(error):
             raise ClusterMismatchError(_first_lines(error)) from error
         raise ClusterUnreachableError(f"Ray does not start or connect: {_first_lines(error)}") from error

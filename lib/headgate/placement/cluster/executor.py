@@ -1,4 +1,4 @@
-"""What the ledger decides, carried out on Ray: groups, hosts, and the work in them."""
+"""Carries out the ledger's commands on Ray: groups, hosts, and the work in them."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ class LeasedWork:
         self.outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
 
     async def start(self) -> None:
-        """Empty the bundles of their hosts; raises GroupFailedError where one stays, or the group is gone."""
+        """Remove the hosts from the bundles; raises GroupFailedError if one stays, or the group is gone."""
         await self._hosts.emptied(self._group.group_id)
         self.resume()
 
     def resume(self) -> None:
-        """Watch the group of a lease that holds already: no process of ours is in it whose death would tell."""
+        """Watch the group of a lease that is already held: it runs no process of ours whose death would be noticed."""
         self._watch = asyncio.ensure_future(self._watched())
 
     def reach(self) -> tuple[Any, ...]:
@@ -46,9 +46,9 @@ class LeasedWork:
         return (self._group.handle,)
 
     async def stop(self, timeout_s: float) -> Stopped:
-        """Return when nobody holds anything of the bundles; who still does after the time is killed with the group.
+        """Return once nothing holds resources of the bundles; what still does after the time is killed with the group.
 
-        The group is made anew in its place at once, in about 11 ms on a tuned cluster.
+        The group is then recreated on the same nodes at once, in about 11 ms on a tuned cluster.
         """
         if self._watch is not None:
             self._watch.cancel()
@@ -67,18 +67,18 @@ class LeasedWork:
         return Stopped(None, dead=True, answered=answered)
 
     def _is_empty(self) -> bool:
-        """Tell whether the bundles' own resources are free; Ray counts them on each node beside the node's."""
+        """Tell whether the bundles' own resources are free; Ray counts them on each node, next to the node's."""
         group_hex = self._group.handle.id.hex()
         free = state.available_resources_per_node()  # type: ignore[no-untyped-call]
         return all(
             free[node].get(f"{name}_group_{index}_{group_hex}", 0) >= units
             for index, (node, bundle) in enumerate(zip(self._group.nodes, self._group.bundles, strict=True))
-            if node in free  # else the node has died, and all in it
+            if node in free  # else the node has died, and everything on it
             for name, units in bundle.as_ray().items()
         )
 
     async def _watched(self) -> None:
-        while self._groups.stands(self._group.group_id):  # noqa: ASYNC110 - Ray tells nobody
+        while self._groups.stands(self._group.group_id):  # noqa: ASYNC110 - Ray sends no notification
             await asyncio.sleep(_STANDS_S)
         self.outcome.set_result(Outcome("died", why="Its placement group is gone or has lost a node"))
 
@@ -89,9 +89,9 @@ _Work = HostedWork | OwnActorWork | LeasedWork
 class RayExecutor:
     """Acts in the Ray cluster that this process is connected to. Owned by the service; one per cluster.
 
-    Made inside a running event loop, whose calls of Ray take a millisecond at most: what may take longer is awaited.
-    Measured on two busy cores: a start in a warm host 1.6 ms (p95 3.1), in a cold one 1.1 s; a stop of a busy loop that
-    lets itself be stopped 14 ms (p95 39); of work that does not, 18 ms more than its time until it is seen dead.
+    Created inside a running event loop. A call of Ray blocks the loop for a millisecond at most; anything longer is
+    awaited. Measured on two busy cores: a start in a warm host 1.6 ms (p95 3.1), in a cold one 1.1 s; stopping a busy
+    loop that cooperates 14 ms (p95 39); work that does not is seen dead 18 ms after its timeout.
     """
 
     def __init__(self) -> None:
@@ -101,35 +101,35 @@ class RayExecutor:
         self._work: dict[tuple[str, int], _Work] = {}
 
     async def nodes(self, ours: Mapping[str, Amounts]) -> list[NodeView]:
-        """Return the living nodes, with what others than our groups have taken.
+        """Return the living nodes, with what is taken by anything but our groups.
 
-        Of `ours` and what Ray has been seen to hold for us the larger counts: groups that the ledger has promised
-        are not in Ray yet, and groups that are being removed are not in the ledger any more.
+        The larger of `ours` and of what our groups hold in Ray counts: groups that the ledger has promised are not in
+        Ray yet, and groups that are being removed are no longer in the ledger.
         """
         held = self._groups.taken()
         both = {node: _most(ours.get(node, NOTHING), held.get(node, NOTHING)) for node in {*ours, *held}}
         return self._inventory.nodes(both)
 
     async def create_group(self, command: CreateGroup) -> tuple[str, ...]:
-        """Make a group where the ledger wants it and return its nodes; its hosts come up while it stays free.
+        """Create a group where the ledger wants it and return its nodes; its hosts start while it stays free.
 
         Raises:
-            GroupFailedError: the room is not free, or Ray does not make it; nothing of it is left.
+            GroupFailedError: the room is not free, or Ray does not create it; nothing of it is left.
         """
         group = await self._groups.create(command.group_id, command.shape, command.nodes)
         self._hosts.warm_soon(group)
         return group.nodes
 
     async def remove_group(self, group_id: str) -> None:
-        """Remove a group with all that runs in it; return when Ray says that it is gone."""
+        """Remove a group with everything that runs in it; return once Ray reports it gone."""
         await self._groups.remove(group_id)
         self._hosts.drop(group_id)
 
     async def start(self, group_id: str, nodes: Sequence[str], work: WorkOrder) -> Running:
-        """Start work; it counts as started when its code begins to run, and how it fails is its outcome.
+        """Start work; it counts as started once its code begins to run, and any later failure is its outcome.
 
         Raises:
-            GroupFailedError: the group is gone, or its hosts do not come up.
+            GroupFailedError: the group is gone, or its hosts do not start.
         """
         del nodes  # the group knows
         group = self._groups.get(group_id)
@@ -140,7 +140,7 @@ class RayExecutor:
         return self._kept(group_id, work, started)
 
     async def stop(self, running: Running, timeout_s: float) -> Stopped:
-        """Ask work to stop and to save its state, kill it after the time, and return when it is seen dead."""
+        """Ask work to stop and to save its state, kill it after `timeout_s`, and return once it is seen dead."""
         work = self._work.get((running.request_id, running.epoch))
         if work is None:
             return Stopped(None, dead=True)
@@ -150,16 +150,16 @@ class RayExecutor:
         return stopped
 
     def reach(self, running: Running) -> tuple[Any, ...]:
-        """Return what a driver reaches work by, one per member; nothing when it does not run any more."""
+        """Return the handles through which a driver reaches work, one per member; none if it no longer runs."""
         work = self._work.get((running.request_id, running.epoch))
         return () if work is None else work.reach()
 
     async def existing_groups(self) -> Mapping[str, tuple[str, ...]]:
-        """Return all groups of ours in Ray, those of an earlier ledger too, with their nodes."""
+        """Return all groups of ours in Ray with their nodes, including those of an earlier ledger."""
         return {group_id: group.nodes for group_id, group in self._groups.found().items()}
 
     async def adopt(self, group_id: str, work: WorkOrder) -> Running | None:
-        """Take up work again that was started before this process; None when it does not run any more."""
+        """Adopt work that was started before this process; None if it no longer runs."""
         self._groups.found()
         group = self._groups.get(group_id)
         if group is None or not self._groups.stands(group_id):

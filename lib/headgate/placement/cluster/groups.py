@@ -1,4 +1,4 @@
-"""Placement groups in Ray, made only where room has been seen, and the nodes with the room that they have."""
+"""Placement groups in Ray, created only where room has been seen free, and the nodes with their free room."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from headgate.placement.service.protocol import GroupFailedError
 
 
 class Inventory:
-    """Looks at the nodes. Owned by the executor, one per process; remembers its last look."""
+    """Reads the nodes from Ray. Owned by the executor, one per process; remembers the previous reading."""
 
     def __init__(self) -> None:
         self._last: dict[str, Amounts] = {}
 
     def nodes(self, ours: Mapping[str, Amounts]) -> list[NodeView]:
-        """Return the living nodes; `ours` is what groups of the ledger take on each.
+        """Return the living nodes; `ours` is what the ledger's groups take on each.
 
-        What others have taken counts when two looks in a row have seen it: room of ours that was just given up is
-        seen as taken for up to the report period of Ray (10 ms tuned, 100 ms by default), and would else block the
-        ledger. Room that was taken a moment ago is missed once; whoever makes a group looks again.
+        Foreign use counts only once two readings in a row show it: room that we have just given up still looks taken
+        for up to Ray's report period (10 ms tuned, 100 ms by default), and would otherwise block the ledger. Room that
+        was taken a moment ago is missed once; `Groups.create` checks again.
         """
         free = free_per_node()
         seen: dict[str, Amounts] = {}
@@ -50,13 +50,13 @@ class Inventory:
 
 
 def free_per_node() -> dict[str, Amounts]:
-    """Return what each living node has free, as the head of the cluster knows it: 0.4 ms for a few nodes."""
+    """Return what each living node has free, as known to the cluster's head; takes 0.4 ms for a few nodes."""
     free = state.available_resources_per_node()  # type: ignore[no-untyped-call]
     return {node_id: of_ray(resources) for node_id, resources in free.items()}
 
 
 def missing(wanted: Mapping[str, Amounts], free: Mapping[str, Amounts]) -> str:
-    """Return which node lacks what, or nothing when all of it is free."""
+    """Return which node lacks what; empty if everything is free."""
     for node, amounts in wanted.items():
         if not amounts.fits(free.get(node, NOTHING)):
             return f"node {node[:12]} has {free.get(node, NOTHING)} free of {amounts}"
@@ -64,10 +64,10 @@ def missing(wanted: Mapping[str, Amounts], free: Mapping[str, Amounts]) -> str:
 
 
 PREFIX: Final = "headgate-"
-"""Names of groups and actors of placement begin so."""
+"""Prefix of the names of placement's groups and actors."""
 
 FREE_S: Final = 2.0
-"""How long room that the ledger promised may take to be seen free: twenty report periods of an untuned cluster."""
+"""How long room promised by the ledger may take to show as free: twenty report periods of an untuned cluster."""
 
 READY_S: Final = 5.0
 REMOVED_S: Final = 10.0
@@ -78,7 +78,7 @@ _LOOK_S: Final = 0.002
 class RayGroup:
     """A placement group as Ray knows it.
 
-    `nodes` has the node of each bundle; `shape` is None for a group that was found and not made here.
+    `nodes` has the node of each bundle; `shape` is None for a group that was found, not created here.
     """
 
     group_id: str
@@ -89,15 +89,15 @@ class RayGroup:
 
 
 class Groups:
-    """Makes and removes groups. Owned by the executor, one per process."""
+    """Creates and removes groups. Owned by the executor, one per process."""
 
     def __init__(self) -> None:
         self._known: dict[str, RayGroup] = {}
-        # Of making and removing: Ray can leak bundles when a group is removed while another is being prepared.
+        # Serializes creation and removal: Ray can leak bundles if a group is removed while another is being prepared.
         self._turn = asyncio.Lock()
 
     def get(self, group_id: str) -> RayGroup | None:
-        """Return a group that was made or found here."""
+        """Return a group that was created or found by this instance."""
         return self._known.get(group_id)
 
     def taken(self) -> dict[str, Amounts]:
@@ -109,13 +109,13 @@ class Groups:
         return held
 
     async def create(self, group_id: str, shape: GroupShape, nodes: Sequence[str]) -> RayGroup:
-        """Make a group on these nodes once they have been seen free, and return it when it is ready.
+        """Create a group on these nodes once they have been seen free, and return it when it is ready.
 
-        Ray hands freed room to pending groups after up to a second and newest first, so none is left pending:
-        measured from removal to ready on another shape 11 ms on a tuned cluster, 101 ms on others.
+        Ray gives freed room to pending groups only after up to a second, and newest first, so none is left pending.
+        From the removal of a group until one of another shape was ready took 11 ms on a tuned cluster, else 101 ms.
 
         Raises:
-            GroupFailedError: the room is not free, or Ray does not make it; nothing of it is left.
+            GroupFailedError: the room is not free, or Ray does not create it; nothing of it is left.
         """
         wanted: dict[str, Amounts] = {}
         for bundle, node in zip(shape.bundles, nodes, strict=True):
@@ -125,14 +125,14 @@ class Groups:
             lack = missing(wanted, free_per_node())
             if not lack:
                 async with self._turn:
-                    # Another one may have taken it while this one waited for its turn.
+                    # Another group may have taken the room while this one waited for the lock.
                     lack = missing(wanted, free_per_node())
                     if not lack:
                         group = await self._made(group_id, shape, nodes)
                         self._known[group_id] = group
                         return group
             if time.monotonic() >= until:
-                raise GroupFailedError(f"Group {group_id} was not made: {lack}")
+                raise GroupFailedError(f"Group {group_id} was not created: {lack}")
             await asyncio.sleep(_LOOK_S)
 
     async def _made(self, group_id: str, shape: GroupShape, nodes: Sequence[str]) -> RayGroup:
@@ -141,27 +141,27 @@ class Groups:
                 [bundle.as_ray() for bundle in shape.bundles],
                 strategy=shape.strategy,
                 name=group_id,
-                lifetime="detached",  # else it would go with this process, and running work with it
+                lifetime="detached",  # otherwise it would end with this process, and running work with it
                 bundle_label_selector=[{"ray.io/node-id": node, **shape.node_labels} for node in nodes],
             )
         except ValueError as error:
-            raise GroupFailedError(f"Group {group_id} was not made: {error}") from error
-        # `wait` asks the head; awaiting `ready()` would run a task in the group: 2 against 260 ms when no worker idles.
+            raise GroupFailedError(f"Group {group_id} was not created: {error}") from error
+        # `wait` asks the head; `ready()` would run a task in the group: 2 ms against 260 ms when no worker is idle.
         if await asyncio.to_thread(handle.wait, READY_S):
             placed = self._row_of(handle)
             if placed["state"] == "CREATED":
                 return RayGroup(group_id, handle, shape.bundles, _nodes(placed), shape)
         row = self._row_of(handle)
         await _removed(handle)
-        why = (row.get("stats") or {}).get("scheduling_state", "for no reason that it tells")
+        why = (row.get("stats") or {}).get("scheduling_state", "without giving a reason")
         says = f"Ray says {row.get('state', 'nothing')}, {why}"
-        raise GroupFailedError(f"Group {group_id} was not made in {READY_S:g} s: {says}")
+        raise GroupFailedError(f"Group {group_id} was not created in {READY_S:g} s: {says}")
 
     async def remove(self, group_id: str) -> None:
-        """Remove a group and return when Ray says that it is gone; nothing happens when there is none.
+        """Remove a group and return once Ray reports it gone; does nothing if there is none.
 
         Raises:
-            GroupFailedError: it is still there after ten seconds.
+            GroupFailedError: it still exists after ten seconds.
         """
         group = self._known.get(group_id) or self.found().get(group_id)
         if group is None:
@@ -171,7 +171,7 @@ class Groups:
         self._known.pop(group_id, None)
 
     async def renewed(self, group_id: str) -> bool:
-        """Take a group away from whoever is still in it and make it anew in its place; False when that fails."""
+        """Remove a group with whatever still runs in it and recreate it on the same nodes; False if that fails."""
         group = self._known.get(group_id)
         if group is None:
             return False
@@ -189,11 +189,11 @@ class Groups:
         return group is not None and self._row_of(group.handle).get("state") == "CREATED"
 
     def forget(self, group_id: str) -> None:
-        """Let go of a group that somebody else has removed."""
+        """Forget a group that was removed elsewhere."""
         self._known.pop(group_id, None)
 
     def found(self) -> Mapping[str, RayGroup]:
-        """Return every group in Ray with our prefix, also those of an earlier ledger, and remember them."""
+        """Return every group in Ray with our prefix, including those of an earlier ledger, and remember them."""
         rows = (row for row in placement_group_table().values() if row["state"] != "REMOVED")
         found = {row["name"]: self._read(row) for row in rows if row["name"].startswith(PREFIX)}
         self._known = {name: group for name, group in self._known.items() if name in found}

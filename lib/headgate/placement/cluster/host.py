@@ -24,11 +24,11 @@ from headgate.placement.service.protocol import Outcome, WorkOrder
 _OURS: Final = ("headgate-", "asyncio_", "ray_")
 
 GRACE_S: Final = 0.25
-"""How long threads of work that has ended may take to end too; a new process takes a second."""
+"""How long the threads of ended work may take to end; beyond that a new process, which takes a second, is cheaper."""
 
 
 class Leftovers:
-    """Compares the process with what it was. Owned by a host; taken before each piece of work."""
+    """A snapshot of the process to compare it with later. Owned by a host; taken before each piece of work."""
 
     def __init__(self) -> None:
         self._threads = {thread.ident for thread in threading.enumerate()}
@@ -36,7 +36,7 @@ class Leftovers:
         self._folder = os.getcwd()  # noqa: PTH109 - a string goes back into chdir as it is
 
     def found(self) -> str:
-        """Return what is left, in words; nothing when the process can be used again."""
+        """Return what is left over, in words; empty if the process can be reused."""
         threads = [thread.name for thread in threading.enumerate() if self._is_new(thread)]
         if threads:
             return f"threads: {', '.join(threads[:3])}"
@@ -45,7 +45,7 @@ class Leftovers:
         return "an open GPU" if _has_gpu_open() else ""
 
     def cleared(self) -> None:
-        """Put environment and folder back, and free what the work's objects held in cycles."""
+        """Restore environment and working folder, and free the work's objects that are held by reference cycles."""
         os.environ.clear()
         os.environ.update(self._environ)
         with suppress(OSError):
@@ -58,7 +58,7 @@ class Leftovers:
 
 
 def end_descendants(process_id: int) -> None:
-    """Kill every process that descends from one, the youngest first."""
+    """Kill every descendant of a process, the deepest first."""
     for child in list(_children(process_id)):
         end_descendants(child)
         with suppress(ProcessLookupError, PermissionError):
@@ -66,14 +66,14 @@ def end_descendants(process_id: int) -> None:
 
 
 def _children(process_id: int) -> Iterator[int]:
-    """Return the children of a process; none where the system has no /proc."""
+    """Return the children of a process; none on systems without /proc."""
     for told in Path(f"/proc/{process_id}/task").glob("*/children"):
         with suppress(OSError):
             yield from map(int, told.read_text().split())
 
 
 def _has_gpu_open() -> bool:
-    """Tell whether CUDA is initialised: its context holds memory until the process ends, and shows as open devices."""
+    """Tell whether CUDA is initialised: its context holds memory until the process ends, and keeps devices open."""
     for opened in Path("/proc/self/fd").glob("*"):
         with suppress(OSError):
             if str(opened.readlink()).startswith("/dev/nvidia"):
@@ -83,7 +83,7 @@ def _has_gpu_open() -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """How work left its host: `remains` is what it left behind, empty when the host can be used again."""
+    """How work left its host: `remains` says what it left behind, and is empty if the host can be reused."""
 
     outcome: Outcome
     remains: str
@@ -99,24 +99,24 @@ class Host:
         self._occupant: Occupant | None = None
         self._before = Leftovers()
         self._left: Left | None = None
-        self._leaving = asyncio.Lock()  # of the one look at what was left behind
-        # A thread in a Python loop gives way after 5 ms by default, and a stop takes several turns.
+        self._leaving = asyncio.Lock()  # what was left behind is looked for only once
+        # By default a thread in a Python loop yields only after 5 ms, and a stop takes several switches.
         sys.setswitchinterval(0.001)
         # Blocking `ray.get` is fine in work's own thread; Ray cannot tell it from one in the event loop.
         os.environ["RAY_WARN_BLOCKING_GET_INSIDE_ASYNC"] = "0"
-        # What is loaded by now stays: what is collected after each piece of work is only the work's own.
+        # Everything loaded by now stays, so that the collection after each piece of work covers only its own objects.
         gc.freeze()
 
     async def watch(self) -> None:
-        """Never return: the call fails when the process is dead, which is how that is known."""
+        """Never return: the call fails when the process dies, which is how its death is noticed."""
         await asyncio.Event().wait()
 
     async def process_id(self) -> int:
-        """Return the id of the process; the answer says that the host is up."""
+        """Return the process id; an answer means that the host is up."""
         return os.getpid()
 
     async def begin(self, order: WorkOrder, rank: int) -> bool:
-        """Start one member of an order; False when another one is still here."""
+        """Start one member of an order; False if another one is still here."""
         if self._occupant is not None and self._left is None:
             return False
         self._before, self._left = Leftovers(), None
@@ -125,14 +125,14 @@ class Host:
         return True
 
     async def occupant(self) -> tuple[str, str, int] | None:
-        """Return request, lease and epoch of the last order, also when it has ended."""
+        """Return request, lease and epoch of the last order, even if it has ended."""
         if self._occupant is None:
             return None
         order = self._occupant.order
         return order.request_id, order.lease_id, order.epoch
 
     async def outcome(self, epoch: int) -> Left:
-        """Wait until the work has ended by itself, and return how; may be asked again until the next begins."""
+        """Wait until the work has ended by itself, and return how; can be called again until the next work begins."""
         occupant = self._of(epoch)
         outcome = await occupant.ended()
         async with self._leaving:
@@ -145,9 +145,9 @@ class Host:
         return await self._of(epoch).call(method, args, kwargs)
 
     async def stop(self, epoch: int, timeout_s: float) -> Halted:
-        """Ask the work to stop within a time; what it left behind is told by `outcome`.
+        """Ask the work to stop within `timeout_s`; `outcome` reports what it left behind.
 
-        What does not end is left to be killed; its child processes are killed here, as nobody else knows them.
+        Work that does not end is killed by the caller; its child processes are killed here, where alone they are known.
         """
         halted = await self._of(epoch).stop(timeout_s)
         if not halted.has_ended:
@@ -162,7 +162,7 @@ class Host:
 
     async def _remains(self, occupant: Occupant) -> str:
         until = time.monotonic() + GRACE_S
-        # Nobody tells when a thread or a process has ended.
+        # The end of a thread or of a child process sends no notification.
         while (remains := self._found(occupant)) and time.monotonic() < until:  # noqa: ASYNC110
             await asyncio.sleep(0.005)
         if remains:

@@ -25,7 +25,7 @@ UP_S: Final = 60.0
 """How long a process may take to start: 1.1 s on two busy cores, more when a node loads images."""
 
 STARTING_S: Final = 10.0
-"""How long a host that is still starting is waited for before it is killed all the same."""
+"""How long to wait for a host that is still starting before it is killed anyway."""
 
 DEAD_S: Final = 5.0
 """How long a killed process may take to be seen dead; 2 to 13 ms measured, up to 50 ms under load."""
@@ -33,18 +33,18 @@ DEAD_S: Final = 5.0
 _UNAVAILABLE_S: Final = 0.1
 
 _FREE_S: Final = 0.1
-"""How long a group is left without hosts before they come up for what may come: what takes it at once wants none."""
+"""How long a free group stays without hosts: a lease or an actor may take it at once, and needs none."""
 
 
 class Watched:
-    """An actor whose death is known as soon as Ray knows it, by a call that is pending as long as it lives."""
+    """An actor whose death is noticed as soon as Ray knows it, by a call that stays pending while it lives."""
 
     def __init__(self, actor: Any, watch: Any) -> None:
         self.actor = actor
         self.died: asyncio.Task[str] = asyncio.ensure_future(_death(watch))
 
     def end(self) -> None:
-        """Have Ray end it, and do not wait for that."""
+        """Ask Ray to kill it, without waiting."""
         with suppress(RayError, ValueError):
             ray.kill(self.actor, no_restart=True)
 
@@ -63,11 +63,11 @@ class HostHandle(Watched):
         self.group_id = group_id
         self.bundle = bundle
         self.up: asyncio.Task[int] = asyncio.ensure_future(_up(actor))
-        # Nobody waits for a host that is killed while it starts.
+        # A host may be killed while it starts, when nothing awaits this task: its error is retrieved here.
         self.up.add_done_callback(lambda up: up.cancelled() or up.exception())
 
     async def kill(self) -> bool:
-        """Kill it once it is up: of an actor that is killed while it is made, Ray may keep the resources held."""
+        """Kill it once it is up: Ray may leak the resources of an actor that is killed while it is being created."""
         await asyncio.wait([self.up, self.died], timeout=STARTING_S, return_when=asyncio.FIRST_COMPLETED)
         return await super().kill()
 
@@ -81,11 +81,11 @@ class Hosts:
         self._free: set[str] = set()
 
     def warm(self, group: RayGroup) -> list[HostHandle]:
-        """Return the host of each bundle; those that are missing are started and come up by themselves."""
+        """Return the host of each bundle; missing ones are started, without waiting for them."""
         return [self._warmed(group, bundle) for bundle in range(len(group.bundles))]
 
     def warm_soon(self, group: RayGroup) -> None:
-        """Have the hosts of a free group come up, unless a lease or an actor takes it at once: they would be killed."""
+        """Start the hosts of a free group soon, unless a lease or an actor, which needs none, takes the group first."""
         self._free.add(group.group_id)
 
         def warm() -> None:
@@ -95,10 +95,10 @@ class Hosts:
         asyncio.get_running_loop().call_later(_FREE_S, warm)
 
     async def ready(self, group: RayGroup) -> list[HostHandle]:
-        """Return the host of each bundle, all up; raises GroupFailedError where one does not come up."""
+        """Return the host of each bundle, all of them up; raises GroupFailedError if one does not start."""
         known = [self._hosts.get((group.group_id, bundle)) for bundle in range(len(group.bundles))]
         hosts = [host for host in known if host is not None and not host.died.done()]
-        if len(hosts) < len(group.bundles):  # they went with their group, or one has just been killed
+        if len(hosts) < len(group.bundles):  # their group is gone, or one was just killed
             self._check_stands(group.group_id)
             hosts = self.warm(group)
         done, _ = await asyncio.wait([host.up for host in hosts], timeout=UP_S)
@@ -112,7 +112,7 @@ class Hosts:
         return hosts
 
     async def retire(self, host: HostHandle) -> bool:
-        """Kill a host and have another warmed up; tell whether it was seen dead."""
+        """Kill a host and start another in its place; tell whether it was seen dead."""
         is_dead = await host.kill()
         self._forget(host)
         group = self._groups.get(host.group_id)
@@ -135,7 +135,7 @@ class Hosts:
             raise GroupFailedError(f"A host of group {group_id} was not seen dead in {DEAD_S:g} s")
 
     def drop(self, group_id: str) -> None:
-        """Forget the hosts of a group that is gone; Ray has killed them with it, all but those it was still making."""
+        """Forget the hosts of a group that is gone; Ray has killed them with it, except those still being created."""
         self._free.discard(group_id)
         for host in [host for (of, _), host in self._hosts.items() if of == group_id]:
             if not host.up.done():
@@ -143,7 +143,7 @@ class Hosts:
             self._forget(host)
 
     def found(self) -> list[HostHandle]:
-        """Return the hosts that live in the cluster, also those of an earlier ledger, and take them over."""
+        """Return the hosts that are alive in the cluster, including those of an earlier ledger, and take them over."""
         for row in ray.util.list_named_actors(all_namespaces=True):
             name = row["name"]
             if row["namespace"] != NAMESPACE or not name.startswith(HOST_PREFIX):
@@ -151,7 +151,7 @@ class Hosts:
             group_id, number, _ = name.removeprefix(HOST_PREFIX).rsplit("-", 2)
             bundle = int(number)
             if (group_id, bundle) not in self._hosts:
-                with suppress(ValueError):  # it has died since
+                with suppress(ValueError):  # it has died meanwhile
                     actor = ray.get_actor(name, namespace=NAMESPACE)
                     self._hosts[group_id, bundle] = HostHandle(actor, group_id, bundle)
         return list(self._hosts.values())
@@ -185,13 +185,13 @@ class Hosts:
 
 
 def in_bundle(group: RayGroup, bundle: int) -> PlacementGroupSchedulingStrategy:
-    """Return the strategy that places an actor into one bundle of a group."""
+    """Return the scheduling strategy that places an actor in one bundle of a group."""
     return PlacementGroupSchedulingStrategy(group.handle, placement_group_bundle_index=bundle)
 
 
 def first_line(error: BaseException) -> str:
-    """Return what an error of Ray says, on one line and of bounded length."""
-    said, _, _ = " ".join(str(error).split()).partition(" Some common causes")  # Ray guesses from there on
+    """Return the message of an error of Ray, on one line and of bounded length."""
+    said, _, _ = " ".join(str(error).split()).partition(" Some common causes")  # what follows is guesswork of Ray
     return f"{type(error).__name__}: {said}"[:500]
 
 
@@ -211,7 +211,7 @@ async def _up(actor: Any) -> int:
 
 
 _ANSWER_S: Final = 0.05
-"""How much later than its time the answer of a host may come before it counts as stuck."""
+"""How long after its timeout the answer of a host may arrive before the host counts as stuck."""
 
 
 class HostedWork:
@@ -226,8 +226,8 @@ class HostedWork:
         self._watch: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Start all members; raises GroupFailedError, and none runs, where not all could be."""
-        for _ in range(2):  # an idle host may have died unseen: the second time it is a new one
+        """Start all members; if one cannot be started, raises GroupFailedError and none runs."""
+        for _ in range(2):  # an idle host may have died unnoticed; the second attempt gets a new one
             self._members = await self._hosts.ready(self._group)
             begun = await asyncio.gather(*(self._begin(rank) for rank in range(len(self._members))))
             if not (whys := [why for why in begun if why]):
@@ -237,7 +237,7 @@ class HostedWork:
         raise GroupFailedError(f"The work ends its process in group {self._group.group_id} as it begins: {whys[0]}")
 
     def resume(self, members: list[HostHandle]) -> None:
-        """Watch members that run already."""
+        """Watch members that are already running."""
         self._members = members
         self._lives = [asyncio.ensure_future(self._life(member)) for member in members]
         self._watch = asyncio.ensure_future(self._watched())
@@ -261,7 +261,7 @@ class HostedWork:
         return Stopped(state, all(gone), answered=not any(halted.why for halted in halts))
 
     async def _begin(self, rank: int) -> str:
-        """Have a member begin, and return why it could not; empty where it has."""
+        """Start a member, and return why it could not start; empty if it has."""
         order = self._work
         if order.state is not None and len(order.bundles) > 1:
             order = replace(order, state=cloudpickle.loads(order.state)[rank])
@@ -271,7 +271,7 @@ class HostedWork:
             return first_line(error)
 
     async def _life(self, member: HostHandle) -> Left:
-        """Return how one member ended, when it ended by itself."""
+        """Wait until one member ends, and return how."""
         while True:
             try:
                 left: Left = await member.actor.outcome.remote(self._work.epoch)
@@ -285,7 +285,7 @@ class HostedWork:
                 return left
 
     async def _watched(self) -> None:
-        """Wait for all members, or for the first that fails; then see to it that none is left."""
+        """Wait for all members, or for the first that fails; then make sure that none is left."""
         waiting = set(self._lives)
         while waiting:
             done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
@@ -306,7 +306,7 @@ class HostedWork:
             self.outcome.set_result(outcome)
 
     async def _emptied(self, member: HostHandle, life: asyncio.Task[Left]) -> bool:
-        """Leave a member's host empty, or dead where it cannot be used again."""
+        """Leave a member's host empty, or dead if it cannot be reused."""
         return (life.done() and not life.result().remains) or await self._hosts.retire(member)
 
     async def _halted(self, member: HostHandle, timeout_s: float) -> Halted:

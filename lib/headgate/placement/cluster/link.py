@@ -28,15 +28,15 @@ PATIENCE_S: Final = 30.0
 _PAUSE_S: Final = 0.1
 
 _PROBE_EVERY_S: Final = 1.0
-"""How often it is looked, while the ledger does not answer, whether the cluster is still the same."""
+"""How often to check, while the ledger does not answer, whether the cluster is still the same."""
 
 
 class LedgerLink:
-    """Calls of the ledger from any thread. Every call may be made twice: the ledger's are idempotent.
+    """Calls the ledger from any thread. Every call may be sent twice, as the ledger's methods are idempotent.
 
     Attributes:
-        was_there: whether the ledger ran before this link was made, which starts one where there is none.
-        replaced: says that another cluster answers at the address of the one of this link, which is gone; else empty.
+        was_there: whether the ledger was already running; creating a link starts one where there is none.
+        replaced: says that this link's cluster is gone and another one answers at its address; empty otherwise.
     """
 
     def __init__(self, journal: str, settings: LedgerSettings) -> None:
@@ -50,12 +50,12 @@ class LedgerLink:
 
     @property
     def has_session(self) -> bool:
-        """Whether this process is still in the Ray session in which the link was made."""
+        """Whether this process is still in the Ray session in which the link was created."""
         return ray.is_initialized() and _session() == self._session
 
     @property
     def is_connected(self) -> bool:
-        """Whether it is, and the cluster of that session is there, as far as is known."""
+        """Whether the session is still the same and, as far as is known, its cluster still exists."""
         return not self.replaced and self.has_session
 
     def ask(self, name: str, *args: Any, patience_s: float = PATIENCE_S) -> Any:
@@ -67,11 +67,11 @@ class LedgerLink:
         """
         until = time.monotonic() + patience_s
         while True:
-            if not self.is_connected:  # Ray would start or join some cluster by itself
+            if not self.is_connected:  # Ray would start or join some other cluster by itself
                 why = self.replaced or f"This connection is closed and cannot ask for {name}"
                 raise LedgerUnreachableError(why, next_step="Connect again with connect().")
             try:
-                # Not by `ray.get`: a thread in it brings the process down when another one calls `ray.shutdown`.
+                # Not `ray.get`: a thread inside it crashes the process when another thread calls `ray.shutdown`.
                 accepted, answer = self._actor.ask.remote(name, args).future().result(patience_s)
             except (ActorUnavailableError, RayActorError, TimeoutError) as error:
                 self._probe()
@@ -91,18 +91,18 @@ class LedgerLink:
                 raise refusal
 
     def _probe(self) -> None:
-        """Look whether the head was started anew: Ray itself goes on asking for actors that nobody knows any more."""
+        """Check whether the head was restarted: Ray itself keeps asking for actors that no longer exist."""
         now = time.monotonic()
         if now >= self._probe_at:
             self._probe_at = now + _PROBE_EVERY_S
             found = cluster_id(self._address)
-            self._cluster = self._cluster or found  # a head that was busy when the link was made said nothing
+            self._cluster = self._cluster or found  # a head that was busy when the link was created gave no answer
             if found and found != self._cluster:
                 where = f"the Ray cluster at {self._address}"
-                self.replaced = f"The head of {where} was started anew; what was placed there is gone"
+                self.replaced = f"The head of {where} was restarted; what was placed there is gone"
 
     def kill(self) -> None:
-        """End the ledger for good; what it held must be gone before."""
+        """End the ledger for good; everything it held must be gone already."""
         ray.kill(self._actor, no_restart=True)
 
 
@@ -127,14 +127,14 @@ def _is_gone(error: Exception, actor: Any) -> bool:
         found = ray.get_actor(LEDGER_NAME, namespace=NAMESPACE)
     except ValueError:
         return True
-    return bool(found._actor_id != actor._actor_id)  # noqa: SLF001 - another has its name since then
+    return bool(found._actor_id != actor._actor_id)  # noqa: SLF001 - another actor has taken its name
 
 
 BEAT_S: Final = 2.0
-"""How long one heartbeat waits for news before the next; the ledger gives a driver up after 15 s."""
+"""How long one heartbeat waits for news before the next; after 15 s without one the ledger gives a driver up."""
 
 KEPT_ENDED: Final = 10_000
-"""So many ended requests are mirrored; of older ones the ledger is asked."""
+"""Most ended requests that are mirrored; older ones are looked up in the ledger."""
 
 _RETRY_S: Final = 1.0
 _log = logging.getLogger("headgate.placement")
@@ -143,13 +143,13 @@ Listener = Callable[[WorkView], None]
 
 
 class Heartbeat:
-    """A daemon thread with one call of the ledger under way, which the ledger answers when there is news.
+    """A daemon thread that keeps one call to the ledger pending (a long poll), answered when there is news.
 
-    However many threads of the driver wait for however many requests, the ledger sees this one call. Once `is_closed`,
-    nothing is told any more.
+    The ledger sees only this one call, however many threads of the driver wait for requests. Once `is_closed`, no
+    more news arrives.
 
     Attributes:
-        lost: done with the reason when the connection has ended and nobody closed it.
+        lost: resolves to the reason when the connection has ended without being closed.
     """
 
     def __init__(self, link: LedgerLink, driver: str) -> None:
@@ -159,20 +159,20 @@ class Heartbeat:
         self._ended: dict[str, None] = {}
         self._listeners: dict[str, list[Listener]] = {}
         self._watched: set[str] = set()  # requests of other drivers
-        self._unsaid: set[str] = set()  # of these, those that the ledger does not know of yet
-        self._changed = threading.Condition()  # of everything above
+        self._unsaid: set[str] = set()  # those of them that the ledger has not been told yet
+        self._changed = threading.Condition()  # guards everything above
         self.is_closed = False
         self.lost: Future[str] = Future()
         self._thread = threading.Thread(target=self._beat_on, name="headgate-placement-heartbeat", daemon=True)
         self._thread.start()
 
     def view(self, request_id: str) -> WorkView | None:
-        """Return where a request stands, as last told."""
+        """Return the last known state of a request."""
         with self._changed:
             return self._views.get(request_id)
 
     def take(self, view: WorkView) -> None:
-        """Take over what was learnt by another call, unless newer news has come; nothing is newer than the end."""
+        """Store a view that another call returned, unless a newer one is known; the end of a request is the newest."""
         with self._changed:
             known = self._views.get(view.request_id)
             is_news = known is None or (view.stage.has_ended and not known.stage.has_ended)
@@ -181,15 +181,15 @@ class Heartbeat:
         _tell(calls)
 
     def watch(self, request_id: str) -> None:
-        """Be told of a request of another driver as well."""
+        """Also follow a request of another driver."""
         with self._changed:
             self._watched.add(request_id)
             self._unsaid.add(request_id)
 
     def listen(self, request_id: str, listener: Listener) -> None:
-        """Have a function called with every change of a request, and with how it stands now if that is known.
+        """Call a function on every change of a request, and at once with its current view if that is known.
 
-        It is called in any thread and must return at once; for the last time when the request has ended.
+        It may be called in any thread and must return at once; the last call is when the request has ended.
         """
         with self._changed:
             self._listeners.setdefault(request_id, []).append(listener)
@@ -198,7 +198,7 @@ class Heartbeat:
             listener(known)
 
     def forget(self, request_id: str) -> None:
-        """Mirror a request no more."""
+        """Stop mirroring a request."""
         with self._changed:
             self._views.pop(request_id, None)
             self._ended.pop(request_id, None)
@@ -211,9 +211,9 @@ class Heartbeat:
         timeout_s: float | None,
         unless: Callable[[], bool] = lambda: False,
     ) -> WorkView | None:
-        """Return a request's view once it is as wanted; None when it is not in time, or once `unless` holds.
+        """Return a request's view once `has_come` holds for it; None on timeout, or once `unless` holds.
 
-        `unless` is looked at when anything has changed, and with every `wake`.
+        `unless` is evaluated on every change and on every `wake`.
         """
 
         def is_there() -> bool:
@@ -226,14 +226,14 @@ class Heartbeat:
             return view if view is not None and has_come(view) else None
 
     def wake(self) -> None:
-        """Have everybody who waits look again whether they still want to."""
+        """Make every waiter evaluate its conditions again."""
         with self._changed:
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Stop; legal twice. Who waits is woken."""
+        """Stop, and wake all waiters; legal twice."""
         self._end()
-        with suppress(HeadgateError):  # it is only to answer the call under way at once
+        with suppress(HeadgateError):  # it only makes the ledger answer the pending call at once
             self._link.ask("leave", self.driver, patience_s=_RETRY_S)
         if threading.current_thread() is not self._thread and self._link.is_connected:
             self._thread.join(timeout=BEAT_S + _RETRY_S)
@@ -244,7 +244,7 @@ class Heartbeat:
             self._changed.notify_all()
 
     def _lose(self, why: str) -> None:
-        """End, and tell those who hold something of a cluster that is gone that they have lost it."""
+        """End, and notify the listeners of requests whose cluster is gone that these are lost."""
         with self._changed:
             was_closed = self.is_closed
             open_views = [view for view in self._views.values() if self._link.replaced and not view.stage.has_ended]
@@ -274,7 +274,7 @@ class Heartbeat:
                 continue
             is_reported = False
             with self._changed:
-                # Another ledger has not heard yet what this driver watches.
+                # A new ledger has not been told yet which requests this driver watches.
                 is_another = generation not in {0, beat.generation}
                 self._unsaid = set(self._watched) if is_another else self._unsaid.difference(watched)
                 calls = [call for view in beat.views for call in self._mirror(view)]
@@ -283,7 +283,7 @@ class Heartbeat:
             _tell(calls)
 
     def _mirror(self, view: WorkView) -> list[tuple[Listener, WorkView]]:
-        """Keep how a request stands, and return who is to be called; of one that has ended nothing more is told."""
+        """Store a request's view, and return the listeners to call; after its end there are no more calls."""
         request_id = view.request_id
         calls = [(listener, view) for listener in self._listeners.get(request_id, ())]
         self._views[request_id] = view
@@ -306,5 +306,5 @@ def _tell(calls: list[tuple[Listener, WorkView]]) -> None:
     for listener, view in calls:
         try:
             listener(view)
-        except Exception:  # noqa: BLE001 - reported: it is the driver's own
+        except Exception:  # noqa: BLE001 - reported: listeners are the driver's own code
             _log.exception("A listener of request %s failed; the others continue", view.request_id)

@@ -1,4 +1,4 @@
-"""One piece of work inside a host: made, run in a thread of its own, called, and stopped if it lets itself be."""
+"""One piece of work inside a host: created, run in a thread of its own, called, and stopped if it cooperates."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from headgate.placement.errors import InvalidPlacementError, PlacementLostError,
 from headgate.placement.service.protocol import Outcome, WorkOrder
 
 LARGEST_BYTES: Final = 16 * MEBIBYTE
-"""Of a result and of a saved state: both are journalled. What is larger belongs into a file or a store."""
+"""Largest result or saved state, as both are journalled. Larger data belongs in a file or a store."""
 
 
 @dataclass(frozen=True, slots=True)
 class Halted:
-    """How work answered the wish to stop: its pickled state, whether its code is gone, and what kept it from either."""
+    """How work answered a request to stop: its pickled state, whether its code has ended, and what went wrong."""
 
     state: bytes | None = None
     has_ended: bool = False
@@ -34,7 +34,7 @@ class Halted:
 
 @dataclass(frozen=True, slots=True)
 class PlacementContext:
-    """What work can ask about its own start: see `placement_context`."""
+    """What work can learn about its current start; see `placement_context`."""
 
     request_id: str
     rank: int
@@ -47,7 +47,7 @@ _here: PlacementContext | None = None
 
 
 def placement_context() -> PlacementContext:
-    """Return which member of which request this process works for.
+    """Return which request this process works for, and as which member.
 
     Raises:
         InvalidPlacementError: called outside work that was placed.
@@ -58,7 +58,7 @@ def placement_context() -> PlacementContext:
 
 
 def in_thread(call: Callable[[], Any], name: str) -> asyncio.Future[Any]:
-    """Run a call in a thread of its own and return its future: user code may block it for ever."""
+    """Run a call in a new thread and return its future: user code may block the thread for ever."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[Any] = loop.create_future()
 
@@ -69,7 +69,7 @@ def in_thread(call: Callable[[], Any], name: str) -> asyncio.Future[Any]:
     def run() -> None:
         try:
             value = call()
-        except BaseException as error:  # noqa: BLE001 - told to whoever awaits the future
+        except BaseException as error:  # noqa: BLE001 - raised where the future is awaited
             # StopIteration cannot be raised into a future.
             is_raisable = isinstance(error, Exception) and not isinstance(error, StopIteration)
             told = error if is_raisable else RuntimeError(repr(error))
@@ -82,15 +82,15 @@ def in_thread(call: Callable[[], Any], name: str) -> asyncio.Future[Any]:
 
 
 class Occupant:
-    """One member of the work of an order. Owned by its host; made in the host's event loop, its code runs in threads.
+    """One member of an order's work. Owned by its host; created in the host's event loop, its code runs in threads.
 
-    A class with `async` methods gets an event loop of its own, on which all of them run.
+    A class with `async` methods gets its own event loop, on which all of them run.
     """
 
     def __init__(self, order: WorkOrder, rank: int) -> None:
         self.order = order
         self._rank = rank
-        self.calls = 0  # of the user's methods that are under way besides the work itself
+        self.calls = 0  # calls of the user's methods in progress, besides the work itself
         self._ended: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         self._object: Any = None
         self._ready = threading.Event()
@@ -98,12 +98,12 @@ class Occupant:
         self._stopping = False
         self._saving_over = asyncio.Event()
         self._saving_over.set()
-        self._serves = False  # it has no method to run, and stays to be called until it is stopped
+        self._serves = False  # it has no method to run, and serves calls until it is stopped
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[Any] | None = None
 
     def start(self) -> None:
-        """Begin in a thread, and return at once: making the object may take minutes, and belongs to the work."""
+        """Begin in a thread and return at once: creating the object may take minutes, and is part of the work."""
         global _here  # noqa: PLW0603 - one process works for one request at a time
         order = self.order
         has_state = order.state is not None
@@ -113,16 +113,16 @@ class Occupant:
     async def ended(self) -> Outcome:
         """Wait until it has ended by itself, and return how."""
         ended = await asyncio.shield(self._ended)
-        await self._saving_over.wait()  # else the object would be let go before a stop has its state
+        await self._saving_over.wait()  # otherwise the object would be dropped before a stop has saved its state
         return ended
 
     @property
     def has_ended(self) -> bool:
-        """Whether none of its code runs any more, in so far as this process can know."""
+        """Whether none of its code runs any more, as far as this process can know."""
         return self._ended.done() and self.calls == 0
 
     async def call(self, method: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        """Call a method of the object, once it is made, in a thread of its own."""
+        """Call a method of the object, once it exists, in a new thread."""
         self.calls += 1
         try:
             return await in_thread(lambda: self._called(method, args, kwargs), "call")
@@ -130,14 +130,14 @@ class Occupant:
             self.calls -= 1
 
     async def stop(self, timeout_s: float) -> Halted:
-        """Ask it to stop: `cancel(request_id)`, then `checkpoint()` when that has saved nothing."""
+        """Ask it to stop: call `cancel(request_id)`, then `checkpoint()` if that has saved nothing."""
         until = time.monotonic() + timeout_s
         if self.has_ended:
             return Halted(has_ended=True)
         self._stopping = True
         self._saving_over.clear()
         try:
-            if not self._ready.is_set():  # it is still being made
+            if not self._ready.is_set():  # it is still being created
                 await asyncio.wait_for(in_thread(self._ready.wait, "made"), timeout_s)
             can_cancel = hasattr(self._object, "cancel")
             rest = max(0.0, until - time.monotonic())
@@ -150,7 +150,7 @@ class Occupant:
             )
             self._leave.set()
             if self._loop is not None and self._task is not None:
-                with suppress(RuntimeError):  # it has closed since
+                with suppress(RuntimeError):  # the loop has closed meanwhile
                     self._loop.call_soon_threadsafe(self._task.cancel)
             if can_cancel or self._loop is not None or self._serves:
                 await self._left(until)
@@ -160,18 +160,18 @@ class Occupant:
             saved = None if state is None else packed(state, "saved state")
         except TimeoutError:
             return Halted(None, self.has_ended, f"It was still saving after {timeout_s:g} s")
-        except BaseException as error:  # noqa: BLE001 - the work's own: told, and the work is killed
+        except BaseException as error:  # noqa: BLE001 - user code: reported, and the work is killed
             return Halted(None, self.has_ended, f"It could not stop: {type(error).__name__}: {error}")
         finally:
             self._saving_over.set()
         return Halted(saved, self.has_ended, "" if self.has_ended else "It went on after it was asked to stop")
 
     def forget(self) -> None:
-        """Let go of the object, which may hold much memory."""
+        """Drop the object, which may hold much memory."""
         self._object = None
 
     async def _left(self, until: float) -> None:
-        """Wait until its code is gone, at most until the deadline."""
+        """Wait until its code has ended, at most until the deadline."""
         await asyncio.wait([self._ended], timeout=max(0.0, until - time.monotonic()))
         while self.calls and time.monotonic() < until:  # noqa: ASYNC110 - rare, and soon over
             await asyncio.sleep(0.001)
@@ -192,7 +192,7 @@ class Occupant:
                 self._ready.set()
                 result = getattr(self._object, method)() if method else self._leave.wait() and None
             return Outcome("returned", packed(result, "result"))
-        except BaseException as error:  # noqa: BLE001 - the work's own, also SystemExit: told with its traceback
+        except BaseException as error:  # noqa: BLE001 - user code, even SystemExit: reported with its traceback
             return raised(error)
         finally:
             self._ready.set()
@@ -206,7 +206,7 @@ class Occupant:
                 self._task = asyncio.ensure_future(
                     awaited(getattr(self._object, method)()) if method else asyncio.to_thread(self._leave.wait)
                 )
-                self._ready.set()  # not before: a stop that comes now finds a task to cancel
+                self._ready.set()  # not earlier: from now on a stop finds a task to cancel
                 result = await self._task
                 return result if method else None
 
@@ -225,7 +225,7 @@ class Occupant:
         return self._here(getattr(self._object, method)(*args, **kwargs))
 
     def _here(self, value: Any) -> Any:
-        """Return a value, or what it gives when it is awaited on the work's own loop."""
+        """Return a value; an awaitable is first awaited on the work's own loop."""
         if not inspect.isawaitable(value):
             return value
         if self._loop is None or self._loop.is_closed():
@@ -234,12 +234,12 @@ class Occupant:
 
 
 def cancelled(work: Any, request_id: str) -> Any:
-    """Call the `cancel` of work, which may take the request's id, and return what it returns."""
+    """Call the work's `cancel`, passing the request's id if it takes an argument, and return what it returns."""
     return work.cancel(request_id) if inspect.signature(work.cancel).parameters else work.cancel()
 
 
 async def awaited(value: Any) -> Any:
-    """Return a value, or what it gives once it is awaited where that can be done."""
+    """Return a value; an awaitable is awaited first."""
     return await value if inspect.isawaitable(value) else value
 
 
@@ -249,7 +249,7 @@ def has_async(work: type) -> bool:
 
 
 def packed(value: Any, what: str) -> bytes:
-    """Return a result or a saved state pickled; raises WorkFailedError where it cannot be, or is too large."""
+    """Return a result or a saved state, pickled; raises WorkFailedError if that fails or is too large."""
     try:
         data: bytes = cloudpickle.dumps(value)
     except Exception as error:
@@ -267,17 +267,17 @@ def packed(value: Any, what: str) -> bytes:
 
 
 def raised(error: BaseException) -> Outcome:
-    """Return how work ended that raised: its traceback, and the exception itself when it can be pickled."""
+    """Return the outcome of work that raised: its traceback, and the exception itself if it can be pickled."""
     try:
         payload: bytes = cloudpickle.dumps(error)
-        pickle.loads(payload)  # noqa: S301 - some exceptions can be written and not read
-    except Exception:  # noqa: BLE001 - the traceback, which is always told, says the same
+        pickle.loads(payload)  # noqa: S301 - some exceptions can be pickled but not unpickled
+    except Exception:  # noqa: BLE001 - the traceback, which is always reported, says the same
         payload = b""
     return Outcome("raised", payload if len(payload) <= LARGEST_BYTES else b"", _traced(error))
 
 
 def _traced(error: BaseException) -> str:
-    """Return an error with its traceback from the work on; one that `packed` raises says all by itself."""
+    """Return an error with its traceback, starting in the work's code; an error of `packed` needs no traceback."""
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
         trace = trace.tb_next

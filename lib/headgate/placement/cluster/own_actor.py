@@ -1,4 +1,4 @@
-"""Work as an actor of its own: the user's class under the user's name and options, in one bundle of a group."""
+"""Work as its own Ray actor: the user's class under the user's name and options, in one bundle of a group."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class OwnActorWork:
         self.outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
 
     async def start(self) -> None:
-        """Start the actor in place of the host; what is wrong with it is its outcome, not the group's fault.
+        """Start the actor in place of the host; an error of the actor becomes its outcome, not a failure of the group.
 
         Raises:
             GroupFailedError: the group is gone, or its host was not seen dead.
@@ -39,14 +39,14 @@ class OwnActorWork:
         await self._hosts.emptied(self._group.group_id)
         try:
             self._actor, method = self._made()
-        except Exception as error:  # noqa: BLE001 - the payload or options are the user's: told as the work's outcome
+        except Exception as error:  # noqa: BLE001 - payload and options are the user's: reported as the outcome
             self._hosts.warm_soon(self._group)
             self.outcome.set_result(raised(error))
             return
         self._life = asyncio.ensure_future(self._lived(self._actor, method))
 
     def resume(self, actor: Any) -> None:
-        """Watch an actor that lives already; what its method returns is not known, only that it is gone."""
+        """Watch an actor that is already alive; only its end can be seen, not what its method returns."""
         self._actor = watched = Watched(actor, actor._headgate_watch)  # noqa: SLF001 - our own method of it
 
         async def outlived() -> None:
@@ -55,18 +55,18 @@ class OwnActorWork:
         self._life = asyncio.ensure_future(outlived())
 
     def reach(self) -> tuple[Any, ...]:
-        """Return the actor; nothing when it could not be made."""
+        """Return the actor; nothing if it could not be created."""
         return () if self._actor is None else (self._actor.actor,)
 
     async def stop(self, timeout_s: float) -> Stopped:
-        """Ask it to stop, kill it, and return when it is seen dead."""
+        """Ask it to stop, kill it, and return once it is seen dead."""
         self._is_stopping = True
         if self._actor is None:
             return Stopped(None, dead=True)
         asked = self._actor.actor._headgate_stop.remote(self._work.request_id)  # noqa: SLF001
         try:
             state: bytes | None = await asyncio.wait_for(asked, timeout_s)
-        except (TimeoutError, RayError):  # stuck, dead, or its `cancel` raised: killed all the same
+        except (TimeoutError, RayError):  # stuck, dead, or its `cancel` raised: killed anyway
             return Stopped(None, await self._gone())
         return Stopped(state, await self._gone(), answered=True)
 
@@ -106,7 +106,7 @@ class OwnActorWork:
 
 
 def controlled(work: type) -> type:
-    """Return a subclass with what the executor calls; it answers beside the user's methods, in threads of its own."""
+    """Return a subclass with the executor's control methods, which run in threads apart from the user's methods."""
     watch, stop, run = (_watch_async, _stop_async, _run_async) if has_async(work) else (_watch, _stop, _run)
     members: dict[str, Any] = {"_headgate_watch": watch, "_headgate_stop": stop, "_headgate_run": run}
     control = ray.method(concurrency_group=_CONTROL)
@@ -116,7 +116,7 @@ def controlled(work: type) -> type:
 
 
 def _copied(function: Any) -> Any:
-    """Return a function of its own, as Ray writes its marks onto functions."""
+    """Return a copy of a function, as Ray sets attributes on functions."""
     return type(function)(function.__code__, function.__globals__, function.__name__)
 
 
@@ -134,7 +134,7 @@ def _run(self: Any, method: str, state: bytes | None) -> Outcome:
     try:
         _restore(self, state)
         return Outcome("returned", packed(getattr(self, method)() if method else None, "result"))
-    except Exception as error:  # noqa: BLE001 - the work's own, told with its traceback
+    except Exception as error:  # noqa: BLE001 - user code: reported with its traceback
         return raised(error)
 
 
@@ -142,7 +142,7 @@ async def _run_async(self: Any, method: str, state: bytes | None) -> Outcome:
     try:
         _restore(self, state)
         return Outcome("returned", packed(await awaited(getattr(self, method)()) if method else None, "result"))
-    except Exception as error:  # noqa: BLE001 - the work's own, told with its traceback
+    except Exception as error:  # noqa: BLE001 - user code: reported with its traceback
         return raised(error)
 
 

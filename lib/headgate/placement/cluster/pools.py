@@ -1,4 +1,4 @@
-"""A pool, as a driver holds it: work is submitted here, and places are leased for work of its own."""
+"""A driver's view of a pool: it submits work, and leases places for work that the driver runs itself."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from headgate.placement.service.protocol import Reach, Submission, WorkKind, Wor
 
 
 class PlacementLease:
-    """A place that is waited for, held until it is given back or taken away, and given back exactly once.
+    """A lease on a placement group: waited for, then held until released or lost, and released exactly once.
 
-    When it is taken away `lost` is set: what runs there has `cancel_timeout_s` to end and is killed then. A lost lease
-    stands in line again, with its old place in it; `wait` holds it anew, leaving the context gives it up.
+    When the group is taken away, `lost` is set: whatever runs there has `cancel_timeout_s` to end, and is then killed.
+    A lost lease is queued again at its old position; `wait` acquires it again, leaving the context releases it.
 
     Attributes:
         request_id: the request's id.
-        lost: set when the place has to be left.
-        why_lost: why it has to be left; empty while it has not.
+        lost: set when the group must be vacated.
+        why_lost: why it must be vacated; empty otherwise.
     """
 
     def __init__(
@@ -54,13 +54,13 @@ class PlacementLease:
         self._work = PlacedWork(link, heartbeat, request_id)
         self._held: WorkView | None = None
         self._reached: Reach | None = None
-        self._lock = threading.Lock()  # of what is held, and of giving it back once
+        self._lock = threading.Lock()  # protects what is held, and that it is released once
         self._is_released = False
         heartbeat.listen(request_id, self._take)
 
     @property
     def lease_id(self) -> str:
-        """Names it in events and in `headgate placement status`; empty before it is held."""
+        """Its id in events and in `headgate placement status`; empty before it is held."""
         return "" if self._held is None else self._held.lease_id
 
     @property
@@ -70,15 +70,15 @@ class PlacementLease:
 
     @property
     def is_lost(self) -> bool:
-        """Whether the place has to be left."""
+        """Whether the group must be vacated."""
         return self.lost.is_set()
 
     def wait(self, timeout: float | None = None, unless: Callable[[], bool] = lambda: False) -> bool:
-        """Wait until the place is held, again where it was lost; return whether it is.
+        """Wait until the lease is held, or held again after it was lost; return whether it is.
 
         Args:
-            timeout: seconds after which it is not waited for any longer; None for as long as it takes.
-            unless: not waited for any longer once this holds; whoever makes it so calls `wake`.
+            timeout: seconds to wait at most; None for no limit.
+            unless: stop waiting once this holds; the code that makes it true calls `wake`.
 
         Raises:
             PlacementLostError: the request has ended, or the connection was closed.
@@ -111,14 +111,14 @@ class PlacementLease:
         return True
 
     def wake(self) -> None:
-        """Have `wait`, in whatever thread, look at its `unless` now."""
+        """Make a `wait` in any thread evaluate its `unless` now."""
         self._heartbeat.wake()
 
     def strategy(self, bundle: int = 0) -> PlacementGroupSchedulingStrategy:
         """Return Ray's scheduling strategy for a task or actor in one bundle.
 
         Raises:
-            PlacementLostError: the place is not held.
+            PlacementLostError: the lease is not held.
         """
         reached = self._reached
         if reached is None or not reached.handles or self.is_lost:
@@ -130,16 +130,16 @@ class PlacementLease:
         )
 
     def saved(self) -> bool:
-        """Tell the ledger that everything up to now is saved: a stop would lose nothing of it."""
+        """Tell the ledger that all progress so far is saved, so that a stop loses none of it."""
         held = self._held
         return held is not None and bool(self._link.ask("saved", self.request_id, held.epoch))
 
     def why(self) -> Why:
-        """Return what holds it now."""
+        """Return what it is waiting for now."""
         return self._work.why()
 
     def release(self) -> ReleaseOutcome:
-        """Give it back, or give its place in line up; only the first call changes anything."""
+        """Release it, or leave the queue; only the first call has an effect."""
         with self._lock:
             if self._is_released:
                 return ReleaseOutcome.DUPLICATE
@@ -150,7 +150,7 @@ class PlacementLease:
                 self._link.ask("withdraw", self.request_id, "given up by its driver")
                 return ReleaseOutcome.RELEASED
             outcome: ReleaseOutcome = self._link.ask("release", self.request_id, held.lease_id, held.epoch)
-            if outcome is ReleaseOutcome.STALE:  # it was lost and already given anew, which nobody has asked for
+            if outcome is ReleaseOutcome.STALE:  # it was lost and already granted again, unasked
                 self._link.ask("withdraw", self.request_id, "given up by its driver")
             return outcome
         finally:
@@ -189,11 +189,11 @@ _Resources = Amounts | Mapping[str, Any]
 
 
 class PlacementPool:
-    """An open pool. Used from any thread.
+    """An open pool. Usable from any thread.
 
     Attributes:
-        pool: its form, as it is open.
-        factor: 1, or how much smaller than written it was opened; requests are made smaller by it, too.
+        pool: its fields, as it is open.
+        factor: 1, or the factor by which the pool was scaled down; requests are scaled by it, too.
     """
 
     def __init__(self, link: LedgerLink, heartbeat: Heartbeat, pool: Pool, factor: float = 1.0) -> None:
@@ -209,8 +209,8 @@ class PlacementPool:
         """Save and restore the state of work whose class has no `checkpoint` or `restore` of its own.
 
         Args:
-            save: gets the object, while its method runs, and returns its state, which must be possible to pickle.
-            restore: gets the new object and the state, before its method runs.
+            save: called with the object while its method runs; returns its state, which must be picklable.
+            restore: called with the new object and the state before its method runs.
         """
         self._save, self._restore = save, restore
 
@@ -229,26 +229,26 @@ class PlacementPool:
         ray_options: Mapping[str, Any] | None = None,
         **more: Any,
     ) -> PlacedWork:
-        """Have a class run as soon as it has a place, and again when its place was taken away.
+        """Run a class as soon as it is placed, and again after each preemption.
 
-        The class may have `checkpoint()`, `cancel(request_id)` (what it returns is its state) and `restore(state)`.
+        The class may have `checkpoint()`, `cancel(request_id)` (whose return value is its state) and `restore(state)`.
 
         Args:
-            work: a plain class, or a `@ray.remote` one; made and called where it is placed.
-            args: of its `__init__`.
+            work: a plain class, or a `@ray.remote` one; instantiated and called where it is placed.
+            args: arguments of its `__init__`.
             resources: what it takes; or `bundles` for a gang.
-            bundles: what each member of a gang takes; each makes an object of its own, see `placement_context`.
+            bundles: what each member of a gang takes; each creates its own object, see `placement_context`.
             request_id: the same id again is the same work, and nothing new runs (`is_new`); None for a new one.
             priority: higher goes first; from the pool's `reserved_from_priority` it may use reserved groups.
-            labels: what preemption rules look at.
-            method: what is called; its return value is the result. None keeps the object for calls until `complete`.
-            kwargs: of its `__init__`.
+            labels: labels that preemption rules compare.
+            method: method to call; its return value is the result. None keeps the object for calls until `complete`.
+            kwargs: keyword arguments of its `__init__`.
             own_process: start a Ray actor for it instead of using the group's warm host.
-            ray_options: of that actor, e.g. `name`; only with `own_process`.
+            ray_options: options of that actor, e.g. `name`; only with `own_process`.
             more: other fields of `PlacementRequest`.
 
         Raises:
-            InvalidPlacementError: something that was given breaks a rule.
+            InvalidPlacementError: an argument breaks a rule.
             CannotFitError: it could never run.
             UnknownPoolError: the pool was closed.
         """
@@ -257,7 +257,7 @@ class PlacementPool:
                 f"ray_options are for work in a process of its own (got {sorted(ray_options)})",
                 next_step="Give own_process=True as well, or leave them out.",
             )
-        fields = RequestSpec.model_fields  # else it is for the class, unless the name is a field's with a slip
+        fields = RequestSpec.model_fields  # a name unlike any field was probably meant for the class
         if strange := sorted(name for name in more if not nearest_name(name, fields)):
             raise InvalidPlacementError(
                 f"submit has no argument {strange[0]!r}",
@@ -284,28 +284,27 @@ class PlacementPool:
         on_lost: Callable[[], None] | None = None,
         **more: Any,
     ) -> PlacementLease:
-        """Stand in line for a place of one's own; a context that waits for it, holds it and gives it back.
+        """Queue for a lease; the context manager waits for it, holds it and releases it.
 
-        What it takes and how it stands in line is given as to `submit`. Entering the context waits for `timeout`
-        seconds, or as long as it takes; `on_lost` is called, in a thread of the connection, when the place has to be
-        left.
+        Resources and priority are given as for `submit`. Entering the context waits for up to `timeout` seconds, or
+        without limit; `on_lost` is called, in a thread of the connection, when the group must be vacated.
 
         Raises:
-            InvalidPlacementError: something that was given breaks a rule.
-            CannotFitError: it could never be given.
+            InvalidPlacementError: an argument breaks a rule.
+            CannotFitError: it could never be granted.
         """
-        # Nobody asks a lease for its state: what is not told by `saved` is lost.
+        # A lease is never asked for its state: progress that was not reported by `saved` is lost.
         written = {"priority": priority, "checkpoints": False, **more}
         optional = {"resources": resources, "request_id": request_id, "labels": labels}
         submitted, _ = self._submitted("lease", b"", bundles, optional, **written)
         return PlacementLease(self._link, self._heartbeat, submitted, on_lost=on_lost, timeout=timeout)
 
     def requests(self) -> tuple[WorkView, ...]:
-        """Return the pool's requests, ended ones of the last hour included."""
+        """Return the pool's requests, including those that ended within the last hour."""
         return tuple(self._link.ask("requests", self.name))
 
     def stats(self) -> dict[str, Any]:
-        """Return counts of the pool's groups, under ScheduleMesh's keys."""
+        """Return counters of the pool's groups, under ScheduleMesh's keys."""
         stats: dict[str, Any] = self._link.ask("pool_stats", self.name)
         return stats
 
@@ -321,9 +320,9 @@ class PlacementPool:
         optional: Mapping[str, Any],
         **written: Any,
     ) -> tuple[str, bool]:
-        """Submit a request, made smaller as the pool is; return its id, and whether that is new.
+        """Submit a request, scaled like the pool; return its id, and whether that is new.
 
-        `optional` may hold None for nothing.
+        Values of None in `optional` count as not given.
         """
         given = {"bundles": None if bundles is None else tuple(bundles), **optional}
         given = {name: value for name, value in given.items() if value is not None}

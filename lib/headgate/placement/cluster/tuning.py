@@ -1,4 +1,4 @@
-"""How Ray is set where Headgate starts it itself: freed room is seen in milliseconds, a dead node in two seconds."""
+"""Settings of a Ray that Headgate starts itself: freed room is seen in milliseconds, a dead node in two seconds."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from headgate.placement.amounts import MEBIBYTE
 
 TUNED: Final[Mapping[str, int | bool]] = MappingProxyType(
     {
-        # Ray tries a pending group again 100 ms to 1 s after a failure. Contenders wait in the ledger and not in
-        # Ray, so what fails here is a race with somebody else, which is worth another look at once.
+        # Ray retries a pending group 100 ms to 1 s after a failure. Contenders wait in the ledger, not in Ray, so a
+        # failure here is a race with another user of Ray, and worth retrying at once.
         "gcs_create_placement_group_retry_min_interval_ms": 5,
         "gcs_create_placement_group_retry_max_interval_ms": 20,
-        # Every node tells what it has free every 100 ms by default. Measured from the removal of a group until its
-        # room is seen: 97 ms by default, 7 to 9 ms so; a group swapped for one of another shape: 101 and 11 ms.
+        # By default every node reports its free resources every 100 ms. Measured from the removal of a group until its
+        # room is seen free: 97 ms by default, 7 to 9 ms with 10; to replace a group by another shape: 101 and 11 ms.
         "raylet_report_resources_period_milliseconds": 10,
-        # A dead node is seen after 14 s by default, after 1.5 s so.
+        # A dead node is noticed after 14 s by default, after 1.5 s with these.
         "health_check_initial_delay_ms": 0,
         "health_check_period_ms": 500,
         "health_check_failure_threshold": 3,
         "metrics_report_interval_ms": 1_000,
-        # What work has started goes with its worker, also when that is killed from outside.
+        # Processes started by work end with its worker, even if that is killed from outside.
         "process_group_cleanup_enabled": True,
     }
 )
-"""`_system_config` of a head that Headgate starts; for other heads each is the variable `RAY_<name>`."""
+"""`_system_config` of a head that Headgate starts; on other heads set each as the variable `RAY_<name>`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +35,13 @@ class LocalCluster:
     """A cluster on this machine, started where there is none.
 
     Attributes:
-        cpus: logical CPUs; more than the machine has is allowed, as work is accounted and not confined.
-        gpus: logical GPUs; None for what the machine has.
-        object_store_bytes: size of the store that results of Ray's own tasks pass through.
-        dashboard: whether Ray's dashboard runs too; it doubles the time to start.
-        temp_dir: where Ray keeps its session; None for Ray's own choice. At most 60 characters, as sockets lie there.
-        host: address of this machine under which others reach it; with any but loopback Ray listens on all interfaces,
-            and its dashboard on this one.
+        cpus: logical CPUs; may exceed those of the machine, as Ray only accounts for CPUs and does not confine work.
+        gpus: logical GPUs; None for those of the machine.
+        object_store_bytes: size of the store that holds the results of Ray's own tasks.
+        dashboard: whether Ray's dashboard runs too; it doubles the startup time.
+        temp_dir: where Ray keeps its session; None for Ray's default. At most 60 characters, as it contains sockets.
+        host: address at which other machines reach this one; with any but loopback Ray listens on all interfaces,
+            and its dashboard on this address.
     """
 
     cpus: float = 8

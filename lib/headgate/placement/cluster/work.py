@@ -1,4 +1,4 @@
-"""Placed work: the class that is submitted, and what a driver holds of it, from its stage to its result."""
+"""Placed work: packing the submitted class, and the driver's handle on it, from its stage to its result."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Restore = Callable[[Any, Any], None]
 
 
 def plain_class(work: object) -> type:
-    """Return the class that a caller means: itself, or the one inside a `@ray.remote` class.
+    """Return a class itself, or the plain class inside a `@ray.remote` class.
 
     Raises:
         InvalidPlacementError: it is neither.
@@ -48,7 +48,7 @@ def plain_class(work: object) -> type:
 
 
 def with_handlers(work: type, save: Save | None, restore: Restore | None) -> type:
-    """Return a subclass whose state is saved and restored by functions, where the class does not do it itself."""
+    """Return a subclass that uses these functions to save and restore its state, unless the class has its own."""
     members: dict[str, Any] = {"__module__": work.__module__, "__doc__": work.__doc__}
     if save is not None and not hasattr(work, "checkpoint"):
         members["checkpoint"] = save
@@ -60,10 +60,10 @@ def with_handlers(work: type, save: Save | None, restore: Restore | None) -> typ
 def packed_work(
     work: type, args: tuple[Any, ...], kwargs: Mapping[str, Any], method: str | None, options: Mapping[str, Any]
 ) -> bytes:
-    """Return work as it is journalled and sent.
+    """Return work pickled, as it is journalled and sent.
 
     Raises:
-        InvalidPlacementError: the class has no such method or cannot be made with the arguments, or it all cannot be
+        InvalidPlacementError: the class lacks the method or does not accept the arguments, or the whole cannot be
             pickled or is too large.
     """
     _check_arguments(work, args, kwargs)
@@ -88,29 +88,29 @@ def packed_work(
 def _check_arguments(work: type, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
     try:
         takes = inspect.signature(work)
-    except (TypeError, ValueError):  # written in C, or made in a way of its own
+    except (TypeError, ValueError):  # written in C, or with a custom metaclass
         return
     try:
         takes.bind(*args, **kwargs)
     except TypeError as error:
-        named = ", ".join(name for name in takes.parameters if not name.startswith("_"))  # and not what Ray adds
+        named = ", ".join(name for name in takes.parameters if not name.startswith("_"))  # without those that Ray adds
         given = ", ".join([*map(reprlib.repr, args), *(f"{name}={reprlib.repr(kwargs[name])}" for name in kwargs)])
         raise InvalidPlacementError(
-            f"{work.__name__}({named}) cannot be made from ({given}): {error}",
+            f"{work.__name__}({named}) cannot be created from ({given}): {error}",
             next_step="Give what its __init__ takes, in this order.",
         ) from None
 
 
 _UNTOLD_S: Final = 5.0
-"""A request that the ledger has not told of for so long ended long ago, and is asked for."""
+"""A request without news for this long may have ended long ago, so the ledger is asked about it."""
 
 
 class PlacedWork:
-    """Submitted work. Used from any thread; several may stand for the same request.
+    """Submitted work. Usable from any thread; several instances may stand for the same request.
 
     Attributes:
-        request_id: the request's id; `Placement.work` finds it again by it.
-        is_new: whether it was submitted here; False where the id was known, and what was given with it is not run.
+        request_id: the request's id, by which `Placement.work` finds it again.
+        is_new: whether this call submitted it; False if the id was known, in which case the work given is not run.
     """
 
     def __init__(self, link: LedgerLink, heartbeat: Heartbeat, request_id: str, *, is_new: bool = False) -> None:
@@ -121,19 +121,19 @@ class PlacedWork:
         self._reached: Reach | None = None
 
     def view(self) -> WorkView:
-        """Return where it stands, asked of the ledger."""
+        """Return its current view from the ledger."""
         view: WorkView = self._link.ask("view", self.request_id)
         return view
 
     def stage(self) -> Stage:
-        """Return its stage, asked of the ledger."""
+        """Return its current stage from the ledger."""
         return self.view().stage
 
     def wait(self, timeout: float | None = None) -> WorkView:
-        """Return how it ended.
+        """Wait until it has ended, and return its view.
 
         Raises:
-            TimeoutError: it has not in `timeout` seconds.
+            TimeoutError: it has not ended in `timeout` seconds.
         """
         view = self._waited(lambda view: view.stage.has_ended, timeout)
         if view is None:
@@ -141,10 +141,10 @@ class PlacedWork:
         return view
 
     def wait_running(self, timeout: float | None = None) -> WorkView:
-        """Return when it runs.
+        """Wait until it runs, and return its view.
 
         Raises:
-            TimeoutError: it does not in `timeout` seconds; `why` tells what holds it.
+            TimeoutError: it does not run in `timeout` seconds; `why` says what it is waiting for.
             PlacementLostError: it has ended.
         """
         wanted = self._waited(lambda view: view.stage is Stage.RUNNING or view.stage.has_ended, timeout)
@@ -155,7 +155,7 @@ class PlacedWork:
         return wanted
 
     def result(self, timeout: float | None = None) -> Any:
-        """Return what its method returned; of a gang a list, by rank. None where it was completed before it returned.
+        """Return what its method returned; for a gang a list, by rank. None if it was completed before it returned.
 
         Raises:
             TimeoutError: it has not ended in `timeout` seconds.
@@ -176,7 +176,7 @@ class PlacedWork:
         return value if view.members == 1 else [pickle.loads(each) for each in value]  # noqa: S301 - as above
 
     def call(self, method: str, *args: Any, **kwargs: Any) -> Any:
-        """Call a method of the running object (of a gang its first member) and return Ray's `ObjectRef`.
+        """Call a method of the running object (of a gang's first member) and return Ray's `ObjectRef`.
 
         Raises:
             PlacementLostError: it does not run.
@@ -185,12 +185,12 @@ class PlacedWork:
 
     @property
     def handle(self) -> PlacedHandle:
-        """The running object, called as a Ray actor is: `work.handle.method.remote(...)`; raises as `call`."""
+        """The running object, called like a Ray actor: `work.handle.method.remote(...)`; raises like `call`."""
         return PlacedHandle(self.members[0])
 
     @property
     def members(self) -> tuple[PlacedMember, ...]:
-        """The running objects of a gang, by rank; raises as `call`."""
+        """The running objects of a gang, by rank; raises like `call`."""
         known = self._heartbeat.view(self.request_id)
         reached = self._reached
         if reached is None or known is None or known.epoch != reached.epoch or known.stage is not Stage.RUNNING:
@@ -200,21 +200,21 @@ class PlacedWork:
         return tuple(PlacedMember(reached.kind, reached.epoch, handle) for handle in reached.handles)
 
     def saved(self) -> bool:
-        """Tell the ledger that everything up to now is saved: a stop would lose nothing of it."""
+        """Tell the ledger that all progress so far is saved, so that a stop loses none of it."""
         known = self._heartbeat.view(self.request_id) or self.view()
         return bool(self._link.ask("saved", self.request_id, known.epoch))
 
     def cancel(self, why: str = "cancelled by its driver") -> bool:
-        """End it: at once where it waits, after it was stopped where it runs. Return whether that changed anything."""
+        """End it, at once if it waits or after a stop if it runs; return whether that changed anything."""
         return bool(self._link.ask("withdraw", self.request_id, why))
 
     def complete(self) -> ReleaseOutcome:
-        """Give back what it holds: its work is stopped if it still runs, and the request is done."""
+        """Release what it holds: its work is stopped if it still runs, and the request is done."""
         outcome: ReleaseOutcome = self._link.ask("complete", self.request_id)
         return outcome
 
     def why(self) -> Why:
-        """Return what holds it now."""
+        """Return what it is waiting for now."""
         why: Why = self._link.ask("why", self.request_id)
         return why
 
@@ -248,7 +248,7 @@ class PlacedWork:
 
 
 class PlacedMember:
-    """One running object. It is of one start: after a preemption `PlacedWork.members` gives another."""
+    """One running object, valid for one start: after a preemption `PlacedWork.members` gives another."""
 
     def __init__(self, kind: str, epoch: int, handle: Any) -> None:
         self._kind = kind
@@ -263,7 +263,7 @@ class PlacedMember:
 
 
 class PlacedHandle:
-    """A running object that is called as a Ray actor is."""
+    """A running object that is called like a Ray actor."""
 
     def __init__(self, member: PlacedMember) -> None:
         self._member = member
@@ -275,19 +275,19 @@ class PlacedHandle:
 
 
 def actor_of(work: PlacedWork) -> Any:
-    """Return the actor handle of work that runs in a process of its own; of its current start.
+    """Return the actor handle of the current start of work that runs in its own process.
 
     Raises:
         PlacementLostError: it does not run.
     """
     members = work.members
     if not members:
-        raise PlacementLostError(f"The actor of {work.request_id} could not be made")
+        raise PlacementLostError(f"The actor of {work.request_id} could not be created")
     return members[0]._handle  # noqa: SLF001 - an object of this package
 
 
 def is_made(actor: Any, timeout_s: float) -> bool:
-    """Wait until the constructor of an actor has returned; False when it raised, True also when it takes longer."""
+    """Wait until the constructor of an actor has returned; False if it raised, True even if it takes longer."""
     try:
         ray.get(actor.__ray_ready__.remote(), timeout=timeout_s)
     except GetTimeoutError:

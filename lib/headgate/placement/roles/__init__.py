@@ -1,6 +1,6 @@
 """Roles of a small training on real environments: rollouts play, reward scores, train learns. Plain Python and numpy.
 
-Each can be killed at any moment and goes on from its checkpoint; they meet in a folder of files.
+Each can be killed at any moment and resumes from its checkpoint; they exchange data through files in a folder.
 """
 
 import lazy_loader

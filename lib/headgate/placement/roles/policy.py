@@ -1,4 +1,4 @@
-"""The policy that is learned, the episodes that it plays, and the folder of files through which roles exchange them."""
+"""The policy being trained, the episodes that it plays, and the folder through which roles exchange both."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from headgate.placement.roles.skill import Features, Skill
 
 
 def as_json(value: object) -> bytes:
-    """Return what roles leave to each other and to their next start, as files have it."""
+    """Return a value encoded as in the files that roles leave for each other and for their next start."""
     return orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Weights of one version; version 0 has none and chooses by chance."""
+    """Weights of one version; version 0 has zero weights and chooses at random."""
 
     weights: NDArray[np.float64]
     version: int = 0
 
     def probabilities(self, decision: Features) -> NDArray[np.float64]:
-        """Return how likely each alternative is chosen."""
+        """Return the probability of each alternative."""
         logits = decision @ self.weights
         odds = np.exp(logits - logits.max())
         chances: NDArray[np.float64] = odds / odds.sum()
         return chances
 
     def choose(self, decision: Features, rng: np.random.Generator) -> tuple[int, float]:
-        """Return a drawn alternative with its probability."""
+        """Return a randomly drawn alternative with its probability."""
         chances = self.probabilities(decision)
         chosen = int(rng.choice(len(chances), p=chances))
         return chosen, float(chances[chosen])
@@ -53,7 +53,7 @@ def blank_policy(features: int) -> Policy:
 
 
 Choice = tuple[Features, int, float]
-"""A decision, the alternative that was taken, and its probability then."""
+"""A decision, the alternative chosen, and its probability at that time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +61,9 @@ class PlayedEpisode:
     """One episode as it was played, without a score.
 
     Attributes:
-        index: the task.
-        replies: what was said, in order; with the index they make the episode again.
-        choices: what was decided for them.
+        index: task index.
+        replies: the policy's replies, in order; with the index they reproduce the episode.
+        choices: the choices behind the replies.
     """
 
     index: int
@@ -145,18 +145,18 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class RoleFolder:
-    """Where the roles of one training meet. Every process opens its own; all of it survives a kill at any moment."""
+    """The shared folder of one training. Every process opens its own; the files survive a kill at any moment."""
 
     path: Path
 
     @property
     def played(self) -> Path:
-        """Batches without scores, written by rollouts, taken away by reward."""
+        """Batches without scores, written by rollouts, removed by reward."""
         return self.path / "played"
 
     @property
     def scored(self) -> Path:
-        """Batches with scores, written by reward, taken away by train."""
+        """Batches with scores, written by reward, removed by train."""
         return self.path / "scored"
 
     def policy(self) -> Policy | None:
@@ -174,7 +174,7 @@ class RoleFolder:
 
 
 def prefix_of(round_number: int) -> str:
-    """Return how the names of a round's batches begin."""
+    """Return the prefix of the names of a round's batches."""
     return f"rollout-{round_number:03d}-"
 
 
@@ -185,7 +185,7 @@ def names_in(folder: Path, round_number: int | None = None) -> list[str]:
 
 
 def read_batch(path: Path) -> Batch | None:
-    """Return a batch, None when somebody has taken it away meanwhile."""
+    """Return a batch; None if it was removed meanwhile."""
     data = _read(path)
     return None if data is None else Batch.of_json(data)
 

@@ -45,15 +45,15 @@ class Place:
 
         Raises:
             InvalidPlacementError: no policy can play it.
-            UnknownEnvironmentError: nobody registers it.
+            UnknownEnvironmentError: no environment of this name is registered.
         """
         return environment(self.environment), skill_of(self.environment)
 
 
 class Role(ABC):
-    """One role of a training, in the folder of that. Works in steps, and leaves a checkpoint after each.
+    """One role of a training. Works in steps in the training's folder, and leaves a checkpoint after each.
 
-    A role that was killed at any moment and is run again ends with the same files as one that never was.
+    A role that is killed at any moment and run again ends with the same files as one that never was killed.
     """
 
     def __init__(self, name: str, place: Place) -> None:
@@ -62,14 +62,14 @@ class Role(ABC):
         self._environment, self._skill = place.played()
 
     def run(self) -> dict[str, Any]:
-        """Work until everything is done, from the checkpoint in the folder on, and return what was done."""
+        """Resume from the checkpoint in the folder, work until everything is done, and return the figures."""
         self.resume()
         while self.step():
             pass
         return self.figures()
 
     def resume(self) -> None:
-        """Go on from the checkpoint in the folder, if there is one."""
+        """Resume from the checkpoint in the folder, if there is one."""
         state = self.folder.state(self.name)
         if state is not None:
             self._restore(orjson.loads(state))
@@ -82,7 +82,7 @@ class Role(ABC):
 
     @abstractmethod
     def figures(self) -> dict[str, Any]:
-        """Return what was done so far: plain numbers, texts and lists."""
+        """Return the progress so far: plain numbers, texts and lists."""
 
     @abstractmethod
     def _work(self) -> bool: ...
@@ -95,14 +95,14 @@ class Role(ABC):
 
 
 BATCH: Final = 8
-"""Episodes of a batch: what a stop costs at most, about a tenth of a second of work."""
+"""Episodes per batch. A stop loses one batch at most, about a tenth of a second of work."""
 
 
 class Rollout(Role):
-    """One shard of the rollouts of a round: plays its part of the tasks until the policy has moved on.
+    """One shard of a round's rollouts: plays its part of the tasks until the next policy is published.
 
-    It ends when the policy of its round is there, and after `most` batches in any case: whoever waits for its place
-    does not wait for ever.
+    It ends when the policy of its round is published, and after `most` batches in any case, so that work that waits for
+    its group does not wait for ever.
     """
 
     def __init__(self, place: Place, round_number: int, shard: int, shards: int, most: int, seed: int = 0) -> None:
@@ -173,10 +173,10 @@ class Trial(Role):
 
 
 class Reward(Role):
-    """Scores batches of a round: each episode is made again from its replies, and the environment says its worth.
+    """Scores batches of a round: each episode is replayed from its replies, and the environment scores it.
 
-    A batch is written with its scores before it is taken away without them: a stop between the two scores it twice,
-    to the same file.
+    A batch is written with its scores before the one without is removed; after a stop between the two, it may be scored
+    again, into the same file.
     """
 
     def __init__(self, place: Place, round_number: int, batches: int) -> None:
@@ -191,7 +191,7 @@ class Reward(Role):
             return False
         done = set(self._scored)
         names = names_in(self.folder.played, self._round)
-        for left in done.intersection(names):  # it was stopped between the two
+        for left in done.intersection(names):  # the role was stopped before it removed the batch
             (self.folder.played / left).unlink(missing_ok=True)
         waiting = [name for name in names if name not in done]
         batch = read_batch(self.folder.played / waiting[0]) if waiting else None

@@ -1,4 +1,4 @@
-"""How a policy reads an environment's words: what there is to decide, and how a decision is said."""
+"""How a policy plays an environment: which decisions a text asks for, and how to reply with the choices."""
 
 from __future__ import annotations
 
@@ -38,20 +38,20 @@ Features = NDArray[np.float64]
 
 
 class Skill(Protocol):
-    """What is decided in one environment. Stateless: everything is in the conversation."""
+    """The decisions of one environment. Stateless: everything is in the conversation."""
 
     features: int
     """Columns of every decision."""
 
     def decisions(self, conversation: Sequence[Message]) -> list[Features]:
-        """Return what the next reply has to decide, read from a conversation that ends with the environment's words."""
+        """Return the decisions of the next reply, read from a conversation that ends with the environment's message."""
 
     def reply(self, conversation: Sequence[Message], chosen: Sequence[int]) -> str:
-        """Return the reply that says the chosen alternative of each decision."""
+        """Return the reply that states the chosen alternative of each decision."""
 
 
 class SatisfiabilitySkill:
-    """Decides each variable by how often it stands in the formula with and without "not"."""
+    """Decides each variable by how often it occurs in the formula with and without "not"."""
 
     features = 3
 
@@ -66,7 +66,7 @@ class SatisfiabilitySkill:
 
 
 def _occurrences(conversation: Sequence[Message]) -> dict[int, Counter[bool]]:
-    """Return for each variable how often it stands plain (True) and negated (False)."""
+    """Return for each variable how often it occurs plain (True) and negated (False)."""
     formula = conversation[0].content.partition("\n")[2].partition("\n")[0]
     counts: dict[int, Counter[bool]] = {}
     for negated, name in _LITERAL.findall(formula):
@@ -80,7 +80,7 @@ def _both(count: Counter[bool]) -> Features:
 
 
 class BabyAISkill:
-    """Scores each available action by its verb, and by what it shares with the goal and the actions before."""
+    """Scores each available action by its verb, and by what it shares with the goal and with earlier actions."""
 
     features = len(_VERBS) + 16
 
@@ -138,7 +138,7 @@ def skill_of(environment: str) -> Skill:
     """Return how a policy plays an environment.
 
     Raises:
-        InvalidPlacementError: nobody has said how.
+        InvalidPlacementError: there is no skill for this environment.
     """
     if environment not in SKILLS:
         raise InvalidPlacementError(

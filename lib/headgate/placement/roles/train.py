@@ -13,7 +13,7 @@ from headgate.placement.roles.policy import Policy, ScoredEpisode, blank_policy,
 from headgate.placement.roles.role import Place, Role
 
 _CLIP: Final = 0.2
-"""How far one update may move the odds of a choice away from those it was made with (Schulman et al., PPO)."""
+"""How far one update may move the probability of a choice from the one it was made with (Schulman et al., PPO)."""
 
 _DECAY: Final = (0.9, 0.999)
 _TINY: Final = 1e-8
@@ -24,7 +24,7 @@ RATE: Final = 0.15
 
 @dataclass(slots=True)
 class Learner:
-    """Weights on their way to the next version, with Adam's moments. Owned by one train role."""
+    """Weights being trained into the next version, with Adam's moments. Owned by one train role."""
 
     weights: NDArray[np.float64]
     first: NDArray[np.float64]
@@ -33,7 +33,7 @@ class Learner:
 
     @classmethod
     def of(cls, policy: Policy) -> Learner:
-        """Return a learner that begins with a policy."""
+        """Return a learner that starts from a policy."""
         return cls(policy.weights.copy(), np.zeros_like(policy.weights), np.zeros_like(policy.weights))
 
     def step(self, episodes: Sequence[ScoredEpisode], rate: float) -> None:
@@ -63,7 +63,7 @@ class Learner:
 
 @dataclass(slots=True)
 class _Progress:
-    """How far an update has come; what a checkpoint holds."""
+    """Progress of an update; part of its checkpoint."""
 
     version: int = 0
     epoch: int = 0
@@ -75,8 +75,8 @@ class _Progress:
 class Train(Role):
     """The update of a round: version `round_number` of the policy, from the round's scored batches, in `epochs` steps.
 
-    The new policy is published before the batches it was made of are taken away; a stop between the two takes them
-    away after the next start, and no batch is learned from twice.
+    The new policy is published before its batches are removed; after a stop between the two, the next start removes
+    them, and no batch is learned from twice.
     """
 
     def __init__(self, place: Place, round_number: int, epochs: int = EPOCHS, rate: float = RATE) -> None:
@@ -113,13 +113,13 @@ class Train(Role):
         return self._learner
 
     def _take_away(self) -> None:
-        """Take away what the round has played, scored or not: the next one plays with another policy."""
+        """Remove all batches of the round, scored or not: the next round plays with another policy."""
         for folder in (self.folder.played, self.folder.scored):
             for name in names_in(folder, self._progress.version):
                 (folder / name).unlink(missing_ok=True)
 
     def figures(self) -> dict[str, Any]:
-        """Return the version that was made, of how many batches, and their mean reward."""
+        """Return the version, how many batches it was trained on, and their mean reward."""
         progress = self._progress
         return {
             "version": progress.version,

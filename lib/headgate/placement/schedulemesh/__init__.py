@@ -1,6 +1,6 @@
-"""ScheduleMesh's names on Headgate's placement: a script for it runs when the import line is changed.
+"""ScheduleMesh's API on Headgate's placement: a script written for it runs once the import line is changed.
 
-The same calls, the same mappings as answers. `deployments/examples/rlhf_pool.py` is a script that uses them.
+Calls and returned mappings are the same. `deployments/examples/rlhf_pool.py` is a script that uses it.
 """
 
 from headgate.placement.schedulemesh.ray_scheduler import RayScheduler

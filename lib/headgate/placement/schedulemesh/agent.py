@@ -1,4 +1,4 @@
-"""A task as ScheduleMesh's users write it, its agent in the form that ScheduleMesh calls, and what is told of it."""
+"""A task in ScheduleMesh's form, the agent class that runs for it, and the mappings that describe it."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from headgate.placement.service.protocol import WorkView
 
 @dataclass(slots=True)
 class SimpleTaskSpec:
-    """An actor that is wanted.
+    """An actor to run.
 
     Attributes:
         task_id: 1 to 100 letters, digits, `.`, `_` and `-`.
         pool: the pool whose quota it counts against.
-        actor_class: a class, plain or with `@ray.remote`; made with the agent's name, its labels and the `actor_*`.
+        actor_class: a class, plain or with `@ray.remote`; called with the agent's name, its labels and the `actor_*`.
         resources: `cpu`, `memory` in MB, `gpu`, and named ones under `custom` or beside them.
-        priority: higher goes first; from 8 it may use reserved groups by right.
-        labels: what rules of preemption look at.
-        actor_args: of the constructor, after name and labels.
-        actor_kwargs: of the constructor.
-        agent_name: a name for the agent; None for a new one.
-        ray_options: of the actor, e.g. `name`.
-        estimated_duration: seconds that it will run; 0 where nobody knows.
-        auto_register: whether it may be stopped for others.
+        priority: higher goes first; from 8 it is entitled to reserved groups.
+        labels: labels that preemption rules compare.
+        actor_args: arguments of the constructor, after name and labels.
+        actor_kwargs: keyword arguments of the constructor.
+        agent_name: a name for the agent; None for a generated one.
+        ray_options: options of the actor, e.g. `name`.
+        estimated_duration: expected run time in seconds; 0 if unknown.
+        auto_register: whether it may be preempted.
     """
 
     task_id: str
@@ -50,7 +50,7 @@ class SimpleTaskSpec:
     auto_register: bool = True
 
     def to_submission_kwargs(self) -> dict[str, Any]:
-        """Return what `RayScheduler.submit_task_with_preemption` takes, without what is not given."""
+        """Return the arguments for `RayScheduler.submit_task_with_preemption`, without those that are None."""
         given = {
             "task_id": self.task_id,
             "pool_name": self.pool,
@@ -64,7 +64,7 @@ class SimpleTaskSpec:
 
 
 ENDING_S: Final = 10.0
-"""How long what was given back is waited for until it is seen gone."""
+"""How long to wait until a released agent is seen gone."""
 
 Preserver = Callable[[Any], Any]
 Restorer = Callable[[Any, Any], None]
@@ -75,7 +75,7 @@ _PLACED_BY_US: Final = frozenset(
         "placement_group", "placement_group_bundle_index", "placement_group_capture_child_tasks", "scheduling_strategy",
     }
 )  # fmt: skip
-"""Options of an actor that follow from its place, and are left out where a user gives them."""
+"""Actor options that placement itself sets; a user's values for them are ignored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +83,10 @@ class Agent:
     """One actor that a driver has submitted.
 
     Attributes:
-        name: what the constructor gets.
-        spec: what was asked for.
-        labels: of the spec, with the pool.
-        options: of the actor.
+        name: the name passed to the constructor.
+        spec: the task as submitted.
+        labels: the labels of the spec, plus the pool.
+        options: options of the actor.
         work: the request.
     """
 
@@ -119,18 +119,18 @@ class Agent:
 
 
 def actor_options(spec: SimpleTaskSpec, namespace: str) -> Mapping[str, Any]:
-    """Return a user's options of an actor without what its place decides; its name is found from the driver."""
+    """Return a user's actor options without those that placement sets; a named actor gets the driver's namespace."""
     kept = {name: value for name, value in (spec.ray_options or {}).items() if name not in _PLACED_BY_US}
     return MappingProxyType({"namespace": namespace, **kept} if "name" in kept else kept)
 
 
 def agent_class(spec: SimpleTaskSpec, preserver: Preserver | None, restorer: Restorer | None) -> type:
-    """Return a subclass that is saved by the handlers of its pool, and whose `cancel` gets the id of the task.
+    """Return a subclass that is saved by its pool's handlers, and whose `cancel` gets the task's id.
 
-    What `cancel` returns is its state only where nothing else saves one: in ScheduleMesh it is an answer.
+    The return value of `cancel` counts as state only if nothing else saves one: in ScheduleMesh it is an answer.
 
     Raises:
-        InvalidPlacementError: it is not a class.
+        InvalidPlacementError: `actor_class` is not a class.
     """
     work = plain_class(spec.actor_class)
     members: dict[str, Any] = {name: getattr(work, name) for name in ("__module__", "__doc__", "__qualname__")}
@@ -148,7 +148,7 @@ def _cancel_of(cancel: Callable[..., Any], task_id: str, *, keeps_answer: bool) 
     takes_id = len(inspect.signature(cancel).parameters) > 1
 
     def told(self: Any, request_id: str) -> Any:
-        del request_id  # of the ledger; it is another one when the task's own was used before
+        del request_id  # the ledger's id, which differs from the task's if that was used before
         answer = cancel(self, task_id) if takes_id else cancel(self)
         return answer if keeps_answer else _dropped(answer)
 
@@ -156,7 +156,7 @@ def _cancel_of(cancel: Callable[..., Any], task_id: str, *, keeps_answer: bool) 
 
 
 def _dropped(answer: Any) -> Any:
-    """Return None, after the answer has been awaited where it must be."""
+    """Return None, or for an awaitable a coroutine that awaits it and returns None."""
     if not inspect.isawaitable(answer):
         return None
 
@@ -169,7 +169,7 @@ def _dropped(answer: Any) -> Any:
 def running(agent: Agent, wait_s: float) -> dict[str, Any]:
     """Return the result of a submission: the agent with its handle once it runs.
 
-    What does not run within `wait_s` is withdrawn, with what held it in the answer; nothing stays behind.
+    An agent that does not run within `wait_s` is withdrawn, leaving nothing behind; the answer says what held it up.
     """
     until = time.monotonic() + wait_s
     try:
@@ -185,23 +185,23 @@ def running(agent: Agent, wait_s: float) -> dict[str, Any]:
 
 
 def refused(error: HeadgateError) -> dict[str, Any]:
-    """Return the result of what was refused at once."""
+    """Return the result of a submission that was refused at once."""
     return {"success": False, "error": error.message, "reason": error.code, "next_step": error.next_step}
 
 
 def ended(work: PlacedWork) -> WorkView:
-    """Return where work stands once it is seen gone, or after a while where it is not."""
+    """Return the view of work once it is seen gone, or after `ENDING_S` if it is not."""
     with suppress(TimeoutError):
         return work.wait(ENDING_S)
     return work.view()
 
 
 def _made(work: PlacedWork, until: float) -> Any:
-    """Return the actor once its constructor has returned; None where it was taken away before that."""
+    """Return the actor once its constructor has returned; None if it was preempted before that."""
     try:
         actor = actor_of(work)
     except PlacementLostError:
-        # Stopped for something else since, which queues it again; or not made at all, which ends it.
+        # Either preempted meanwhile, and queued again; or it could not be created, which ends it.
         if _stays_away(work):
             raise
         return None
@@ -213,7 +213,7 @@ def _made(work: PlacedWork, until: float) -> Any:
 
 
 def _stays_away(work: PlacedWork) -> bool:
-    """Tell whether work that is not there has ended; a stop or an end may be under way."""
+    """Tell whether work that does not run has ended for good; waits a second, as its stop or end may be in progress."""
     with suppress(TimeoutError):
         return work.wait(1.0).stage.has_ended
     return False

@@ -1,4 +1,4 @@
-"""ScheduleMesh's mappings of resources and pools, and what they are in Headgate."""
+"""ScheduleMesh's mappings of resources and pools, translated to and from Headgate's types."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _POOL_KEYS: Final = frozenset(
     {"enable", "high_priority_pg_specs", "enable_dynamic_pgs", "max_dynamic_pgs", "pg_strategy", "enable_pg_reuse"}
 )
 MAX_DYNAMIC_PGS: Final = 20
-"""How many groups a pool may make besides its reserved ones where nothing is said; ScheduleMesh's number."""
+"""Default limit of a pool's groups besides its reserved ones, as in ScheduleMesh."""
 
 
 def amounts_of(written: Mapping[str, Any]) -> Amounts:
-    """Return `{cpu, memory (MB), gpu, custom}` as amounts; other names are custom resources, too.
+    """Return `{cpu, memory (MB), gpu, custom}` as amounts; any other key is a custom resource, too.
 
     Raises:
         InvalidPlacementError: an amount is not a number >= 0.
@@ -55,7 +55,7 @@ def as_written(found: Amounts) -> dict[str, Any]:
 
 
 def times(one: Amounts, number: int) -> Amounts:
-    """Return the amounts of several."""
+    """Return amounts multiplied by a number."""
     return of_units({name: units * number for name, units in one.units})
 
 
@@ -64,7 +64,7 @@ def pool_fields(config: Mapping[str, Any] | None, strategy: str, quota: Amounts)
 
     Raises:
         ValueError: a reserved group alone is larger than the quota, or the strategy is unknown.
-        InvalidPlacementError: a key is unknown, or an amount impossible.
+        InvalidPlacementError: a key is unknown, or an amount invalid.
     """
     given = dict(config or {})
     if unknown := sorted(set(given) - _POOL_KEYS):
@@ -89,7 +89,7 @@ def _shapes(specs: Sequence[Mapping[str, Any]], strategy: Any, quota: Amounts) -
 
 
 def _counted(written: Any) -> Any:
-    """Return a number with as many decimals as are counted: scaled amounts come with many more."""
+    """Return a float rounded to the decimals that amounts may have: scaled amounts come with many more."""
     return round(written, _DECIMALS) if isinstance(written, float) else written
 
 
@@ -98,12 +98,12 @@ class OpenPool:
     """A pool as a scheduler has opened it.
 
     Attributes:
-        pool: takes submissions.
-        labels: told again.
-        target_agents: how many agents the quota is for; 0 where nobody said.
-        strategy: of reserved groups.
-        each: what one agent takes; None where nobody said.
-        is_ours: whether it was not open before.
+        pool: the pool, which takes submissions.
+        labels: labels of the pool, only reported back.
+        target_agents: how many agents the quota is for; 0 if not given.
+        strategy: strategy of reserved groups.
+        each: what one agent takes; None if not given.
+        is_ours: whether this scheduler opened it.
     """
 
     pool: PlacementPool
@@ -114,7 +114,7 @@ class OpenPool:
     is_ours: bool
 
     def told(self, used: Iterable[Amounts]) -> dict[str, Any]:
-        """Return ScheduleMesh's mapping of a pool, with what its agents take as it was written for them."""
+        """Return ScheduleMesh's mapping of a pool; `used` has what its agents take, as written for them."""
         quota = self.pool.pool.quota
         taken = total(scaled_amounts(each, self.pool.factor) if self.pool.factor < 1 else each for each in used)
         return {

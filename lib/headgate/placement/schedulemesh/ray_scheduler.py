@@ -1,4 +1,4 @@
-"""The scheduler below `SimpleScheduler`, under the names of ScheduleMesh's `RayScheduler`."""
+"""The scheduler behind `SimpleScheduler`, with the API of ScheduleMesh's `RayScheduler`."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from headgate.placement.schedulemesh.pools import OpenPool, amounts_of, as_writt
 from headgate.placement.service.protocol import WorkView
 
 WAIT_S: Final = 60.0
-"""How long a submission waits until its work runs; then it is withdrawn and not successful."""
+"""How long a submission waits until its work runs; after that it is withdrawn and fails."""
 
 _COUNTS: Final = ("total_preemptions", "same_pool_preemptions", "cross_pool_preemptions")
 _REQUIRED: Final = ("task_id", "pool_name", "resources", "actor_class")
@@ -47,15 +47,15 @@ _PAUSE_S: Final = 0.05
 
 
 class RayScheduler:
-    """Pools and agents of one driver, answered in ScheduleMesh's mappings. Used from one thread.
+    """Pools and agents of one driver, reported in ScheduleMesh's mappings. Use it from one thread.
 
-    Every answer is a mapping with `success`, and where that is False `error` and `reason`. Exceptions are
-    `ValueError` for a reserved group larger than its pool and an unknown strategy, `InvalidPlacementError` for unknown
-    settings of preemption, and what `connect` raises.
+    Every answer is a mapping with `success`, and if that is False with `error` and `reason`. The only exceptions are
+    `ValueError` for a reserved group larger than its pool or an unknown strategy, `InvalidPlacementError` for unknown
+    preemption settings, and what `connect` raises.
 
     Attributes:
-        name: for people.
-        placement: the connection that it stands on.
+        name: a display name.
+        placement: the connection that it uses.
         wait_s: how long a submission waits until its work runs.
     """
 
@@ -68,7 +68,7 @@ class RayScheduler:
     ) -> None:
         """Connect to the cluster of this process, of RAY_ADDRESS, of this machine, or to a new one with 8 CPUs.
 
-        A connection that is given is used instead, and closed by `shutdown`.
+        If `placement` is given, it is used instead; `shutdown` closes it.
         """
         self.name = name
         self.placement = placement or connect()
@@ -82,7 +82,7 @@ class RayScheduler:
         self._found = self.placement.rules()
         self._rules = self._found
         self._is_ended = False
-        if not self.placement.pools():  # nobody else is here whose rules these would be
+        if not self.placement.pools():  # rules are cluster-wide: change them only if no other pool depends on them
             self._set_rules(SCHEDULEMESH_RULES)
 
     # Pools
@@ -97,14 +97,14 @@ class RayScheduler:
         placement_strategy: str = "STRICT_PACK",
         pg_pool_config: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
-        """Open a pool, scaled down to a quarter at least where the nodes have less.
+        """Open a pool, scaled down, to a quarter at most, if the nodes have less.
 
         Args:
-            name: unique in the cluster. A pool that is open in the same form is used; another form is an error.
-            labels: told again by `list_pools`.
-            resources: of the pool, or of each of `target_agents`.
-            target_agents: how many agents the quota is for; 0 for `resources` as the quota.
-            placement_strategy: of reserved groups, where `pg_strategy` does not say it.
+            name: unique in the cluster. A pool that is already open with the same fields is used; else it is an error.
+            labels: labels that `list_pools` reports back.
+            resources: resources of the pool, or of each of `target_agents`.
+            target_agents: how many agents the quota is for; 0 to use `resources` as the quota.
+            placement_strategy: strategy of reserved groups, unless `pg_strategy` is given.
             pg_pool_config: `enable`, `high_priority_pg_specs`, `enable_dynamic_pgs`, `max_dynamic_pgs`,
                 `pg_strategy`, `enable_pg_reuse`.
 
@@ -125,7 +125,7 @@ class RayScheduler:
         return self.get_pool(name)
 
     def get_pool(self, name: str) -> dict[str, Any]:
-        """Return a pool that is open here."""
+        """Return a pool that this scheduler uses."""
         known = self._pools.get(name)
         if known is None:
             return {"success": False, "error": f"Pool '{name}' not found", "reason": "unknown_pool"}
@@ -133,30 +133,30 @@ class RayScheduler:
         return {"success": True, "pool": known.told(amounts_of(each.spec.resources) for each in used)}
 
     def list_pools(self) -> dict[str, Any]:
-        """Return the pools that are open here."""
+        """Return the pools that this scheduler uses."""
         return {"success": True, "pools": [self.get_pool(name)["pool"] for name in self._pools]}
 
     def get_pg_pool_stats(self, pool_name: str | None = None) -> dict[str, Any]:
-        """Return counts of groups of a pool; of all under `pools`."""
+        """Return group counters of a pool; those of all pools under `pools`."""
         return self.placement.pool_stats(pool_name)
 
     # Submission
 
     def submit_task_with_preemption(self, **submission: Any) -> dict[str, Any]:
-        """Have an agent run, by preemption where that is needed; see `submit_spec`."""
+        """Run an agent, preempting other work if needed; see `submit_spec`."""
         if missing := [name for name in _REQUIRED if submission.get(name) is None]:
             error = f"Missing required arguments for submit_task: {', '.join(missing)}"
             return {"success": False, "error": error, "reason": "missing_arguments"}
         return self.submit_spec(SimpleTaskSpec(pool=submission.pop("pool_name"), **submission))
 
     def submit_task_with_pg_preemption(self, **submission: Any) -> dict[str, Any]:
-        """Have an agent run that is named as its task; see `submit_spec`."""
+        """Run an agent that has the name of its task; see `submit_spec`."""
         return self.submit_task_with_preemption(**submission | {"agent_name": submission.get("task_id")})
 
     def submit_spec(self, spec: SimpleTaskSpec) -> dict[str, Any]:
-        """Have an agent run, and return it with its handle.
+        """Run an agent, and return it with its handle.
 
-        A task that is there already is not made twice: this waits until it runs (again), and returns its handle.
+        An existing task is not created twice: this waits until it runs (again), and returns its handle.
         """
         known = self._agents.get(spec.task_id)
         try:
@@ -170,7 +170,7 @@ class RayScheduler:
         return result
 
     def unregister_task(self, task_id: str) -> dict[str, Any]:
-        """Take back what a task holds: its agent ends, and its group is free."""
+        """Release what a task holds: its agent ends, and its group is free."""
         agent = self._agents.get(task_id)
         if agent is None:
             return {"success": False, "error": f"Task '{task_id}' not found", "reason": "unknown_task"}
@@ -189,10 +189,10 @@ class RayScheduler:
         actor_args: Sequence[Any] | None = None,
         actor_kwargs: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
-        """Have an agent run ahead of any task, which is not stopped for others; see `submit_spec`.
+        """Run an agent ahead of any task; it is not preempted. See `submit_spec`.
 
-        Its name is unique here; without resources it takes what each agent of a pool with `target_agents` takes. All
-        else is as in `SimpleTaskSpec`.
+        Its name must be unique here; without `resources` it takes what each agent of a pool with `target_agents` takes.
+        The other arguments are as in `SimpleTaskSpec`.
         """
         known = self._pools.get(pool)
         if resources is None and known is not None and known.each is not None:
@@ -208,7 +208,7 @@ class RayScheduler:
         )
 
     def list_agents(self, pool: str | None = None, *, include_handle: bool = False) -> dict[str, Any]:
-        """Return this driver's agents that have not ended; one that was preempted has the handle None."""
+        """Return this driver's agents that have not ended; the handle of a preempted one is None."""
         told = []
         for agent in self._agents.values():
             view = _view_of(agent)
@@ -221,10 +221,10 @@ class RayScheduler:
         """End an agent and free its group.
 
         Args:
-            name: of the agent or its task.
-            force: an agent that is not there is no failure.
-            destroy_pg: whether a group that was made for it is removed, too, and not kept for the next agent; reserved
-                ones stay, which is what they are for.
+            name: name of the agent or of its task.
+            force: whether to succeed even if there is no such agent.
+            destroy_pg: whether to remove the group created for it instead of keeping it for the next agent; reserved
+                groups always stay.
         """
         agent = next((each for each in self._agents.values() if name in {each.name, each.spec.task_id}), None)
         if agent is not None:
@@ -239,12 +239,12 @@ class RayScheduler:
     def register_state_handlers(
         self, pool_name: str, preserver: Preserver | None, restorer: Restorer | None
     ) -> dict[str, Any]:
-        """Save and restore the state of a pool's agents that are submitted from now on.
+        """Save and restore the state of the agents that are submitted to a pool from now on.
 
         Args:
             pool_name: the pool.
-            preserver: called in the agent's process with the worker when it is to stop; returns its state.
-            restorer: called there with the new worker and the state.
+            preserver: called in the agent's process with the worker when it has to stop; returns its state.
+            restorer: called in the new process with the new worker and the state.
         """
         if any(each is not None and not callable(each) for each in (preserver, restorer)):
             return {"success": False, "error": "State handlers are functions", "reason": "invalid_placement"}
@@ -254,20 +254,20 @@ class RayScheduler:
     # Preemption
 
     def update_preemption_policy(self, /, **settings: Any) -> dict[str, Any]:
-        """Change rules of preemption, for the whole cluster.
+        """Change the preemption rules of the whole cluster.
 
         Args:
-            settings: ScheduleMesh's names, or those of `PreemptionRules`. `remaining_time_weight` and
-                `min_preempt_score` are taken and told as `without_effect`.
+            settings: settings under ScheduleMesh's names, or those of `PreemptionRules`. `remaining_time_weight` and
+                `min_preempt_score` are accepted and reported as `without_effect`.
 
         Raises:
-            InvalidPlacementError: a setting is unknown or impossible, or label rules have a cycle.
+            InvalidPlacementError: a setting is unknown or invalid, or label rules have a cycle.
         """
         rules = changed_rules(self.placement.rules(), settings)
         protected = protected_pools(settings)
         self._set_rules(rules)
         if protected is not None:
-            self._protected = protected  # those that are opened later as well, and no others
+            self._protected = protected  # also for pools that are opened later
             for pool in self.placement.pools():
                 if pool.name in self._pools and pool.protected != (pool.name in protected):
                     form = {each.name: getattr(pool, each.name) for each in fields(Pool)}
@@ -276,7 +276,7 @@ class RayScheduler:
         return {"success": True, "policy": policy, "without_effect": sorted(WITHOUT_EFFECT & settings.keys())}
 
     def get_preemption_stats(self) -> dict[str, Any]:
-        """Return counts of preemption in the cluster since this scheduler was made, and this driver's running tasks."""
+        """Return the cluster's preemption counters since this scheduler's creation, and this driver's running tasks."""
         stats = self.placement.stats()
         counts = {name: int(stats[name]) - self._before[name] for name in _COUNTS}
         recent = stats["recent_preemptions"][-counts["total_preemptions"] :] if counts["total_preemptions"] else []
@@ -286,7 +286,7 @@ class RayScheduler:
         }
 
     def _told_preemption(self, record: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a record of a preemption under ScheduleMesh's keys; of another driver's work without its agent."""
+        """Return the record of a preemption under ScheduleMesh's keys; without the agent for another driver's work."""
         agent = next((each for each in self._agents.values() if each.work.request_id == record["task_id"]), None)
         told = {**record, "pool_name": record["pool"], "cancel_success": record.get("answered", False)}
         if agent is None:
@@ -296,8 +296,8 @@ class RayScheduler:
     def shutdown(self) -> None:
         """End this driver's work and the pools it has opened; legal twice.
 
-        The ledger ends, too, if this driver has started it and no other pool is open; otherwise it gets back the rules
-        that it had before. After `ray.shutdown`, which leaves nothing to ask, the ledger stops what is left by itself.
+        The ledger ends, too, if this driver has started it and no other pool is open; otherwise its former rules are
+        restored. After `ray.shutdown` the ledger cannot be reached, and stops this driver's work by itself.
         """
         if self._is_ended:
             return
@@ -315,13 +315,13 @@ class RayScheduler:
             self._agents.clear()
 
     def _leave(self, ours: frozenset[str]) -> None:
-        """Close these pools, and return when Ray has nothing of them any more."""
+        """Close these pools, and return once none of their groups are left in Ray."""
         for name in ours:
             self.placement.close_pool(name)
         until = time.monotonic() + _GONE_S
         while ours & self._all_pools() and time.monotonic() < until:
-            time.sleep(_PAUSE_S)  # a pool is gone when its groups are, which nobody is woken by
-        if self.placement.rules() == self._rules:  # and not those of somebody who came later
+            time.sleep(_PAUSE_S)  # a pool is gone when its groups are, and nothing signals that
+        if self.placement.rules() == self._rules:  # not if another driver has changed them since
             self.placement.set_rules(self._found)
 
     def _all_pools(self) -> set[str]:
@@ -357,7 +357,7 @@ class RayScheduler:
         return Agent(name, spec, labels, options, work)
 
     def _free_id(self, task_id: str) -> str:
-        """Return an id for the request: the task's own, or where that was used, another that begins so."""
+        """Return an id for the request: the task's own, or if that was used, one with it as a prefix."""
         used = {view.request_id for view in self.placement.requests()}
         return f"{task_id}.{uuid4().hex[:8]}" if task_id in used else task_id
 
@@ -376,7 +376,7 @@ class RayScheduler:
 
 
 def _view_of(agent: Agent) -> WorkView | None:
-    """Return where an agent stands; None when it has ended, and perhaps been forgotten since."""
+    """Return the view of an agent; None if it has ended, even if it was forgotten since."""
     with suppress(NotFoundError):
         view = agent.work.view()
         return None if view.stage.has_ended else view

@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 def _below(name: str, method: Callable[Concatenate[RayScheduler, P], T]) -> Callable[Concatenate[Any, P], T]:
-    """Return a method of `RayScheduler` as that of a `SimpleScheduler` with this name, with its signature and docs."""
+    """Return a method of `SimpleScheduler` that calls one of `RayScheduler`, with its signature and docstring."""
     signature = inspect.signature(method)
 
     @functools.wraps(method)
@@ -34,27 +34,27 @@ def _below(name: str, method: Callable[Concatenate[RayScheduler, P], T]) -> Call
 
 
 class SimpleScheduler:
-    """Places actors by priority in pools of placement groups. Used from one thread.
+    """Places actors by priority in pools of placement groups. Use it from one thread.
 
-    Every answer is a mapping with `success`, and where that is False `error` and `reason`; see `RayScheduler` for the
-    few exceptions. A submission waits until its actor runs, for `wait_s` at most; then it is withdrawn. What was
-    stopped for something else runs again by itself: `submit` with the same task waits for that.
+    Every answer is a mapping with `success`, and if that is False with `error` and `reason`; see `RayScheduler` for the
+    few exceptions. A submission waits until its actor runs, for `wait_s` at most; then it is withdrawn. Preempted
+    tasks run again by themselves: `submit` with the same task waits for that.
 
     Attributes:
-        scheduler: the scheduler below; its `placement` is Headgate's own connection.
+        scheduler: the underlying scheduler; its `placement` is Headgate's own connection.
     """
 
     def __init__(
         self, name: str = "schedulemesh-simple", *, scheduler: RayScheduler | None = None, wait_s: float = WAIT_S
     ) -> None:
-        """Connect as `RayScheduler` does, or stand on one that is there: it ends with this one and waits as it does."""
+        """Connect like `RayScheduler`, or use a given one, with its own `wait_s`; `shutdown` ends it."""
         self.scheduler = scheduler or RayScheduler(name, wait_s=wait_s)
 
     ensure_pool = _below("ensure_pool", RayScheduler.create_pool)
     submit_spec = _below("submit_spec", RayScheduler.submit_spec)
 
     def submit(self, **task: Any) -> dict[str, Any]:
-        """Have a task run, given by the fields of `SimpleTaskSpec`; see `submit_spec`."""
+        """Run a task, given by the fields of `SimpleTaskSpec`; see `submit_spec`."""
         return self.submit_spec(SimpleTaskSpec(**task))
 
     def submit_with_pg_preemption(
@@ -67,7 +67,7 @@ class SimpleScheduler:
         labels: Mapping[str, str] | None = None,
         **more: Any,
     ) -> dict[str, Any]:
-        """Have a task run whose agent is named as the task, in the same way as `submit`, which preempts as well.
+        """Run a task whose agent has the task's name; otherwise the same as `submit`, which preempts, too.
 
         `more` are other fields of `SimpleTaskSpec`.
         """

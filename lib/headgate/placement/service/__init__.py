@@ -1,1 +1,1 @@
-"""The ledger at work: journal, timers, and what acts for it in the cluster."""
+"""The ledger as a service: journal, timers, and the executor of its commands."""

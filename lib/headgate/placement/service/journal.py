@@ -1,4 +1,4 @@
-"""The journal: what the ledger knows, in a SQLite file, so that a killed ledger goes on where it was."""
+"""The journal: the ledger's state in a SQLite file, so that a killed ledger resumes where it was."""
 
 from __future__ import annotations
 
@@ -45,18 +45,18 @@ CREATE TABLE IF NOT EXISTS results (name TEXT PRIMARY KEY, kind TEXT NOT NULL, b
 
 @dataclass(frozen=True, slots=True)
 class Writes:
-    """What one step writes; a value of None drops what was there. One transaction: all of it, or nothing.
+    """The writes of one step, in one transaction; a value of None deletes the row.
 
     Attributes:
         pools: name -> pool.
         groups: group id -> group.
-        requests: request id -> request; None drops its payload, state and result, too.
+        requests: request id -> request; None deletes its payload, state and result, too.
         durations: kind of work -> how many runs of it ended in each bin.
         payloads: request id -> how it runs and its payload.
         states: request id -> state that its work has saved.
         results: request id -> how it ended.
-        meta: name -> what is to be remembered of the service itself.
-        spent: requests that have ended: their payload and state are needed no more.
+        meta: name -> a value of the service itself.
+        spent: requests that have ended: their payload and state are deleted.
     """
 
     pools: Mapping[str, Pool | None] = field(default_factory=dict)
@@ -72,7 +72,7 @@ class Writes:
 
 @dataclass(frozen=True, slots=True)
 class Journalled:
-    """What a journal holds, with times on the clock of this process."""
+    """The content of a journal, with times on the clock of this process."""
 
     pools: list[Pool]
     groups: list[Group]
@@ -83,11 +83,11 @@ class Journalled:
 class Journal:
     """One SQLite file in WAL mode, owned by one service at a time through a lock file beside it.
 
-    A commit survives the death of the process, and, up to the last few, the loss of power (`synchronous=NORMAL`):
-    what Ray held is gone then anyway.
+    A commit survives the death of the process. A power failure may lose the last few (`synchronous=NORMAL`), but then
+    everything in Ray is gone anyway.
 
     Attributes:
-        generation: which opening this is; grows by one with each.
+        generation: number of this opening; grows by one each time.
     """
 
     def __init__(self, path: Path) -> None:
@@ -97,10 +97,10 @@ class Journal:
         self._db: sqlite3.Connection | None = None
 
     def open(self) -> Self:
-        """Become the only service of this journal, and count up its generation.
+        """Lock this journal for one service, and increment its generation.
 
         Raises:
-            JournalError: another service has it, it cannot be written, or it is of a newer Headgate.
+            JournalError: another service has it open, it cannot be written, or it is of a newer Headgate.
         """
         self._take_lock()
         try:
@@ -113,7 +113,7 @@ class Journal:
         return self
 
     def load(self, *, now: float, wall: float) -> Journalled:
-        """Return what is journalled. Monotonic times of an earlier boot or machine are moved to this clock."""
+        """Return the journal's content, with monotonic times of an earlier boot or machine converted to this clock."""
         before = self.meta("clock")
         offset = wall - now
         shift = before - offset if isinstance(before, float) else 0.0
@@ -129,7 +129,7 @@ class Journal:
         """Write a step.
 
         Raises:
-            JournalError: it could not be written; nothing of it is there.
+            JournalError: it could not be written; none of it is journalled.
         """
         with self._failing("written"):
             db = self._connection()
@@ -137,17 +137,17 @@ class Journal:
                 _write(db, writes)
 
     def meta(self, name: str) -> Any:
-        """Return what is remembered under a name, or None."""
+        """Return the service's value under a name, or None."""
         row = self._one("SELECT value FROM meta WHERE name = ?", name)
         return None if row is None else orjson.loads(row[0])
 
     def payload(self, request_id: str) -> tuple[WorkKind, bytes]:
-        """Return how a request runs and its payload; a lease where nothing is known."""
+        """Return how a request runs and its payload; a lease if none is journalled."""
         row = self._one("SELECT kind, body FROM payloads WHERE name = ?", request_id)
         return ("lease", b"") if row is None else (row[0], row[1])
 
     def state(self, request_id: str) -> bytes | None:
-        """Return what a request's work has saved last."""
+        """Return the state that a request's work saved last; None if there is none."""
         row = self._one("SELECT body FROM states WHERE name = ?", request_id)
         return None if row is None else row[0]
 
@@ -157,7 +157,7 @@ class Journal:
         return None if row is None else Outcome(*row)
 
     def order(self, request: Occupancy) -> WorkOrder:
-        """Return what is needed to start a request's work, or to take it up again."""
+        """Return the order to start a request's work, or to adopt it after a restart."""
         kind, payload = self.payload(request.request_id)
         return WorkOrder(
             request.request_id,
@@ -176,7 +176,7 @@ class Journal:
             return {row[0] for row in self._connection().execute(f"SELECT name FROM {table}")}  # noqa: S608 - see above
 
     def close(self) -> None:
-        """Give the journal up; legal twice."""
+        """Close the journal and release its lock; legal twice."""
         db, self._db = self._db, None
         if db is not None:
             with suppress(sqlite3.Error):  # what was committed is safe; the log is merged at the next opening
@@ -230,14 +230,14 @@ def _lock_of(path: Path) -> Path:
 
 
 def read_journal(path: Path) -> tuple[Journalled, float]:
-    """Return what a journal holds, read beside the service that writes it, and what makes its times wall times.
+    """Return the content of a journal that a service has open, and the seconds to add to its times for wall time.
 
     Raises:
         JournalError: there is none, no ledger has it open, it cannot be read, or it is of a newer Headgate.
     """
-    with suppress(OSError):  # a lock that this user may not look at says nothing
+    with suppress(OSError):  # a lock that this user may not read tells nothing
         if path.exists() and not lock_of(_lock_of(path))[0]:
-            raise JournalError(f"no ledger runs: nobody has the journal {path} open")
+            raise JournalError(f"no ledger runs: no process has the journal {path} open")
     failing = sqlite.failing_as(JournalError, f"The journal {path} could not be read", path)
     with failing, contextlib.closing(sqlite.connected_to_read(path)) as db:
         version = db.execute("PRAGMA user_version").fetchone()[0]
@@ -286,7 +286,7 @@ def _write(db: sqlite3.Connection, writes: Writes) -> None:
 
 
 def _moved(request: Occupancy, shift: float, now: float) -> Occupancy:
-    """Return a request with its times moved to this clock; what a clock that was set puts ahead is `now`."""
+    """Return a request with its times converted to this clock; times that lie ahead of it become `now`."""
     return replace(
         request,
         submitted_at=min(request.submitted_at + shift, now),

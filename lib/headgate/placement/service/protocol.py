@@ -1,4 +1,4 @@
-"""What passes between drivers, the service and the cluster: plain values, and the protocol of whoever acts for it."""
+"""Values exchanged between drivers, the service and the cluster, and the protocol of the executor."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from headgate.placement.pool import NodeView
 from headgate.placement.request import Occupancy, PlacementRequest, Stage
 
 WorkKind = Literal["hosted", "own_process", "lease"]
-"""How work runs: in the group's warm host, as a process of its own, or as the holder of the lease likes."""
+"""How work runs: in the group's warm host, in its own process, or as the holder of the lease likes."""
 
 
 class GroupFailedError(HeadgateError):
@@ -26,16 +26,16 @@ class GroupFailedError(HeadgateError):
 
 @dataclass(frozen=True, slots=True)
 class WorkOrder:
-    """Work to be started in a group.
+    """Work to start in a group.
 
     Attributes:
-        request_id: whose work.
-        lease_id: of this start.
-        epoch: of this start.
+        request_id: the request.
+        lease_id: lease id of this start.
+        epoch: epoch of this start.
         kind: how it runs.
         payload: cloudpickled (class, args, kwargs, method, ray options); empty for a lease.
-        state: what an earlier start has saved; None for a fresh start.
-        bundles: what each member has.
+        state: the state that an earlier start has saved; None for a fresh start.
+        bundles: the resources of each member.
     """
 
     request_id: str
@@ -49,7 +49,7 @@ class WorkOrder:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How work ended by itself. `payload` is the pickled result or exception; of a gang, a pickled tuple of them."""
+    """How work ended by itself. `payload` is the pickled result or exception; for a gang, a pickled tuple of them."""
 
     kind: Literal["returned", "raised", "died"]
     payload: bytes = b""
@@ -58,7 +58,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Running:
-    """Work that was started. `outcome` never comes when the work is stopped from outside."""
+    """Work that was started. `outcome` never resolves if the work is stopped from outside."""
 
     request_id: str
     epoch: int
@@ -71,8 +71,8 @@ class Stopped:
     """How a stop ended.
 
     Attributes:
-        state: what was saved; None for nothing new.
-        dead: whether it is seen gone; False where nobody knows whether it still runs.
+        state: the saved state; None if nothing new was saved.
+        dead: whether it is seen gone; False if it may still run.
         answered: whether it stopped by itself in time, without an error.
     """
 
@@ -88,30 +88,30 @@ class Executor(Protocol):
         """Return the living nodes."""
 
     async def create_group(self, command: CreateGroup) -> tuple[str, ...]:
-        """Make a group and return its nodes; raises GroupFailedError."""
+        """Create a group and return its nodes; raises GroupFailedError."""
 
     async def remove_group(self, group_id: str) -> None:
-        """Remove a group and return when it is gone."""
+        """Remove a group and return once it is gone."""
 
     async def start(self, group_id: str, nodes: Sequence[str], work: WorkOrder) -> Running:
         """Start work in a group; raises GroupFailedError."""
 
     async def stop(self, running: Running, timeout_s: float) -> Stopped:
-        """Ask work to stop, kill it after the time, and return when it is dead."""
+        """Ask work to stop, kill it after `timeout_s`, and return once it is dead."""
 
     def reach(self, running: Running) -> tuple[Any, ...]:
-        """Return what a driver reaches work by, one per member: hosts, actors of its own; of a lease its group."""
+        """Return the handles through which a driver reaches work, one per member: hosts or actors; a lease's group."""
 
     async def existing_groups(self) -> Mapping[str, tuple[str, ...]]:
         """Return groups of ours in the cluster, with their nodes."""
 
     async def adopt(self, group_id: str, work: WorkOrder) -> Running | None:
-        """Take up work again that runs since before a restart; None when it does not."""
+        """Adopt work that was started before a restart; None if it no longer runs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """What a driver hands in: the request, and what is to run (see `WorkOrder.payload`)."""
+    """A driver's submission: the request, and the work to run (see `WorkOrder.payload`)."""
 
     request: PlacementRequest
     kind: WorkKind
@@ -120,25 +120,25 @@ class Submission:
 
 @dataclass(frozen=True, slots=True)
 class WorkView:
-    """Where one request stands.
+    """The state of one request.
 
     Attributes:
-        request_id: of the request.
-        pool: whose quota it counts against.
-        holder: the driver whose life keeps it alive.
-        stage: where it stands.
+        request_id: id of the request.
+        pool: the pool whose quota it counts against.
+        holder: the driver whose heartbeats keep it alive.
+        stage: its stage.
         epoch: number of its current or last start; 0 before the first.
-        lease_id: of that start.
-        group_id: the group that it has or is promised; empty when it waits.
+        lease_id: lease id of that start.
+        group_id: the group that it has or is promised; empty if it waits.
         members: how many bundles it takes.
         priority: higher goes first.
-        labels: of the request.
+        labels: labels of the request.
         preemptions: how often it was stopped for others.
         losses: how often its process or node died.
         stop_reason: why it is being stopped; empty otherwise.
         note: why it ended.
         submitted_at: monotonic seconds of the ledger.
-        started_at: monotonic seconds of the ledger, None when it does not run.
+        started_at: monotonic seconds of the ledger; None if it does not run.
     """
 
     request_id: str
@@ -178,9 +178,9 @@ class Beat:
     """The answer to a driver's heartbeat: what has changed since the number that it knows.
 
     Attributes:
-        generation: of the ledger; another one than before means that everything is told anew.
-        number: to be given with the next heartbeat.
-        views: requests of this driver, and those it watches, that have changed.
+        generation: the ledger's generation; if it has changed, everything is reported again.
+        number: the number to send with the next heartbeat.
+        views: changed requests among those of this driver and those it watches.
     """
 
     generation: int
@@ -190,7 +190,7 @@ class Beat:
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """What a driver reaches running work by: `handles` has one for each member; of a lease its group."""
+    """How a driver reaches running work: `handles` has one per member, or the group of a lease."""
 
     kind: WorkKind
     epoch: int
@@ -208,7 +208,7 @@ class Told:
 
 
 def view_of(occupancy: Occupancy) -> WorkView:
-    """Return where a request stands."""
+    """Return the state of a request as drivers see it."""
     request = occupancy.request
     return WorkView(
         request_id=request.request_id,

@@ -1,4 +1,4 @@
-"""What is really in the cluster, told to the ledger: at a start, and every second from then on."""
+"""Reports the actual state of the cluster to the ledger: on start, and every second from then on."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from headgate.placement.service.protocol import Executor, GroupFailedError, Runn
 from headgate.placement.service.steps import Steps
 
 TRIES: Final = 60
-"""After so many tries, five minutes at least, somebody has to look: what Ray has not removed by then it never will."""
+"""Tries to remove an unknown group, over five minutes at least; after that an operator must look into it."""
 
 LOOK_S: Final = 1.0
-"""How often the nodes are looked at; at once after a failure."""
+"""How often the nodes are read; also at once after a failure."""
 
 _GROUPS_EVERY: Final = 5
 _NOT_STANDING: Final = frozenset({GroupState.CREATING, GroupState.REMOVING})
@@ -29,23 +29,23 @@ _log = logging.getLogger("headgate.placement")
 
 
 class Reconciler:
-    """Tells the ledger what is in the cluster, and removes groups there that nobody knows. Owned by the service.
+    """Reports the state of the cluster to the ledger, and removes groups unknown to it. Owned by the service.
 
-    A group that cannot be removed is told when it is first tried and when it is given up, and not in between.
+    A group that cannot be removed is logged at the first try and when it is given up, not in between.
     """
 
     def __init__(self, steps: Steps, executor: Executor) -> None:
         self._steps = steps
         self._executor = executor
         self._orphans: dict[str, int] = {}
-        self.soon = asyncio.Event()  # something in the cluster has failed: it is looked at now
+        self.soon = asyncio.Event()  # set when something in the cluster has failed, to read its state now
         self._looking: asyncio.Task[None] | None = None
         self._removing: asyncio.Task[None] | None = None
 
     async def start(self, take_up: Callable[[Running], None]) -> None:
-        """Remove groups that the journal does not know, take running work up again, tell what is lost, and look on.
+        """Remove groups unknown to the journal, adopt running work, report what is lost, and start the periodic checks.
 
-        Nothing is decided before all of it is known: one step at the end tells the ledger everything.
+        The ledger gets everything in one step at the end, so that it decides nothing before all of it is known.
         """
         ledger = self._steps.ledger
         existing = await self._executor.existing_groups()
@@ -77,12 +77,12 @@ class Reconciler:
                 ledger.group_lost(group_id, "it was no longer in the cluster after a restart", now)
 
         for running in adopted.values():
-            take_up(running)  # not earlier: work that ends would have the ledger decide before it knows the rest
+            take_up(running)  # not earlier: the end of work would make the ledger decide before it knows the rest
         self._steps.do(act)
         self._looking = asyncio.get_running_loop().create_task(self._look_on())
 
     async def look_at_nodes(self) -> None:
-        """Tell the ledger which nodes there are now, if they are others than it knows."""
+        """Report the current nodes to the ledger, if they have changed."""
         nodes = await self._executor.nodes(ours(self._steps.ledger))
         if {node.node_id: node for node in nodes} != self._steps.ledger.holdings.nodes:
             self._steps.do(lambda ledger, now: ledger.see_nodes(nodes, now))
@@ -106,13 +106,13 @@ class Reconciler:
                 self._steps.forget_old()
             except JournalError:
                 return  # the service ends
-            except Exception:  # noqa: BLE001 - reported; the next look may do
+            except Exception:  # noqa: BLE001 - reported; the next read may succeed
                 _log.exception("The cluster could not be read; trying again")
 
     async def _look_at_groups(self) -> None:
         before = _standing(self._steps.ledger)
         existing = await self._executor.existing_groups()
-        # Standing before and after the look: one that was made or removed meanwhile has not vanished.
+        # Known both before and after the read: a group that was created or removed meanwhile has not vanished.
         vanished = before & _standing(self._steps.ledger) - existing.keys()
 
         def act(ledger: PlacementLedger, now: float) -> None:
@@ -140,17 +140,17 @@ class Reconciler:
                 )
 
     async def _why_not_removed(self, group_id: str) -> str:
-        """Remove a group; return why it could not be, nothing when it is gone."""
+        """Remove a group; return why it could not be removed, empty once it is gone."""
         try:
             await self._executor.remove_group(group_id)
         except GroupFailedError as error:
             return error.message
-        except Exception as error:  # noqa: BLE001 - told by the caller; Ray may answer the next time
+        except Exception as error:  # noqa: BLE001 - reported by the caller; Ray may answer the next time
             return f"{type(error).__name__}: {error}"
         return ""
 
     async def _adopted(self) -> dict[str, Running]:
-        """Return what still runs."""
+        """Return the work that still runs, by request id."""
         found: dict[str, Running] = {}
         for request in list(self._steps.ledger.requests.values()):
             if request.begun and not request.stage.has_ended:

@@ -1,4 +1,4 @@
-"""The placement service: the ledger at work, with its journal, its timers and its executor."""
+"""The placement service: the ledger with its journal, its timers and its executor."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ _LONGEST_WAIT_S: Final = 30.0
 
 
 def _ignored(_: object) -> None:
-    """Take what nobody listens to."""
+    """Discard an event or error that has no listener."""
 
 
 class PlacementService:
-    """What drivers ask. Every method that changes something decides and journals before it first awaits.
+    """The methods that drivers call. Each one that changes something decides and journals before it first awaits.
 
     Owned by one process per cluster; all its methods are called in one event loop.
     """
@@ -56,10 +56,10 @@ class PlacementService:
         emit: Callable[[Event], None] = _ignored,
         on_fatal: Callable[[JournalError], None] = _ignored,
     ) -> None:
-        """Take up what an opened journal holds; `start` compares it with the cluster and sets the ledger going.
+        """Restore from an opened journal; `start` compares it with the cluster and starts the ledger.
 
-        The journal is this service's from now on. `rules` hold where it has none, `emit` gets every event, and
-        `on_fatal` is called when the journal cannot be written any more: the process should end.
+        This service owns the journal from now on. `rules` apply if the journal has none, `emit` gets every event, and
+        `on_fatal` is called when the journal can no longer be written: the process should end.
         """
         self.journal = journal
         now = clock.monotonic()
@@ -83,20 +83,20 @@ class PlacementService:
 
     @property
     def ledger(self) -> PlacementLedger:
-        """The ledger, to be read."""
+        """The ledger, for reading only."""
         return self._steps.ledger
 
     @property
     def generation(self) -> int:
-        """Which life of the ledger this is."""
+        """Number of this opening of the ledger's journal."""
         return self.journal.generation
 
     async def start(self) -> None:
-        """Bring ledger and cluster together, and begin to decide."""
+        """Reconcile the ledger with the cluster, and begin to decide."""
         await self._reconciler.start(self._supervisor.take_up)
 
     async def close(self) -> None:
-        """End the service; work goes on in the cluster, and the next service takes it up."""
+        """End the service; work continues in the cluster, and the next service adopts it."""
         self._steps.close()
         await self._reconciler.close()
         await self._supervisor.close()
@@ -109,7 +109,7 @@ class PlacementService:
         return self._steps.do(lambda ledger, now: ledger.open_pool(pool, now))
 
     def change_pool(self, pool: Pool) -> None:
-        """Give an open pool another form; see `PlacementLedger.change_pool`."""
+        """Change an open pool; see `PlacementLedger.change_pool`."""
         self._steps.do(lambda ledger, now: ledger.change_pool(pool, now))
 
     def close_pool(self, name: str) -> None:
@@ -117,7 +117,7 @@ class PlacementService:
         self._steps.do(lambda ledger, now: ledger.close_pool(name, now))
 
     def remove_group(self, group_id: str) -> bool:
-        """Have a dynamic group removed when nobody holds it; see `PlacementLedger.remove_group`."""
+        """Remove a dynamic group once nothing holds it; see `PlacementLedger.remove_group`."""
         return self._steps.do(lambda ledger, now: ledger.remove_group(group_id, now))
 
     def pools(self) -> tuple[Pool, ...]:
@@ -125,7 +125,7 @@ class PlacementService:
         return tuple(self.ledger.pools.values())
 
     def set_rules(self, rules: PreemptionRules) -> None:
-        """Put other rules in force; they hold after a restart, too."""
+        """Apply other rules, which remain in force after a restart."""
         written = {each.name: getattr(rules, each.name) for each in fields(rules) if each.init}
         self._steps.do(lambda ledger, _: ledger.set_rules(rules), Writes(meta={"rules": written}))
 
@@ -136,7 +136,7 @@ class PlacementService:
     # Demand
 
     def submit(self, submission: Submission, holder: str) -> bool:
-        """Let a request stand in line; return whether it is new. The same id again becomes this driver's.
+        """Queue a request; return whether it is new. If the id is known, its request passes to this driver.
 
         Raises:
             UnknownPoolError: its pool is not open.
@@ -150,7 +150,7 @@ class PlacementService:
         return self._steps.do(lambda ledger, now: ledger.submit(request, holder, now), writes)
 
     def hand_over(self, request_ids: Iterable[str], holder: str) -> tuple[str, ...]:
-        """Make requests another driver's: its life keeps them alive from now on. Return those that are known."""
+        """Give requests to another driver, whose heartbeats keep them alive from now on; return the known ones."""
         known = tuple(each for each in request_ids if each in self.ledger.requests)
 
         def act(ledger: PlacementLedger, now: float) -> None:
@@ -161,11 +161,11 @@ class PlacementService:
         return known
 
     def withdraw(self, request_id: str, why: str = "") -> bool:
-        """End a request: at once where it waits, after it was stopped where it runs."""
+        """End a request, at once if it waits or after a stop if it runs; return whether that changed anything."""
         return self._steps.do(lambda ledger, now: ledger.withdraw(request_id, now, why))
 
     def withdraw_all(self, holder: str, why: str) -> int:
-        """Withdraw whatever a driver has in line or running; return how many."""
+        """Withdraw all waiting and running requests of a driver; return how many."""
         theirs = [
             each.request_id
             for each in self.ledger.requests.values()
@@ -174,11 +174,11 @@ class PlacementService:
         return self._steps.do(lambda ledger, now: sum(ledger.withdraw(each, now, why) for each in theirs))
 
     def leave(self, holder: str) -> None:
-        """Answer a driver's heartbeat now: it is about to go."""
+        """Answer a driver's pending heartbeat now, as the driver is about to disconnect."""
         self._steps.feeds.wake(holder)
 
     def complete(self, request_id: str) -> ReleaseOutcome:
-        """Take back what a request holds now, whichever start that is; one that waits again is withdrawn."""
+        """Take back what a request holds, whatever its current start; one that is waiting again is withdrawn."""
         request = self.ledger.requests.get(request_id)
         if request is None:
             return ReleaseOutcome.UNKNOWN
@@ -190,7 +190,7 @@ class PlacementService:
         def act(ledger: PlacementLedger, now: float) -> ReleaseOutcome:
             outcome = ledger.complete(request_id, lease_id, epoch, now)
             request = ledger.requests.get(request_id)
-            # It was taken away and stands in line again: whoever gives the lease back does not want another.
+            # The lease was lost and is queued again, but a driver that releases it does not want another one.
             waits_again = request is not None and not request.begun and not request.stage.has_ended
             if outcome is ReleaseOutcome.STALE and request is not None and waits_again and request.epoch == epoch:
                 ledger.withdraw(request_id, now, "given back")
@@ -203,13 +203,13 @@ class PlacementService:
         """Count a request's work as saved up to now."""
         return self._steps.do(lambda ledger, now: ledger.saved(request_id, epoch, now))
 
-    # What drivers are told
+    # Queries
 
     async def beat(self, holder: str, generation: int, number: int, watched: tuple[str, ...], timeout_s: float) -> Beat:
-        """Keep a driver's work alive, and answer as soon as one of its requests has changed, or the time is over.
+        """Keep a driver's work alive, and answer as soon as one of its requests has changed, or after `timeout_s`.
 
-        `generation` and `number` are those of the last answer that the driver has, 0 before the first; `watched` are
-        requests of other drivers that it wants to be told of as well.
+        `generation` and `number` are those of the driver's last answer, 0 before the first; `watched` are requests of
+        other drivers that it also wants to follow.
         """
         feeds = self._steps.feeds
         self._steps.do(lambda ledger, now: ledger.renew(holder, now))
@@ -224,7 +224,7 @@ class PlacementService:
         return Beat(self.generation, feeds.number, views)
 
     def view(self, request_id: str) -> WorkView:
-        """Return where a request stands.
+        """Return the state of a request.
 
         Raises:
             NotFoundError: it is not known.
@@ -238,18 +238,18 @@ class PlacementService:
         return view_of(request)
 
     def why(self, request_id: str) -> Why:
-        """Return what holds a request; raises as `view`."""
+        """Return what a request is waiting for; raises like `view`."""
         self.view(request_id)
         found = self.ledger.why(request_id, self._clock.monotonic())
         assert found is not None, "it was there a line ago"
         return found
 
     def result(self, request_id: str) -> Outcome | None:
-        """Return how a request's work ended by itself; None where it did not."""
+        """Return how a request's work ended by itself; None if it did not."""
         return self.journal.result(request_id)
 
     def reach(self, request_id: str) -> Reach | None:
-        """Return what running work is reached by; None when it does not run."""
+        """Return the handles of running work; None if it does not run."""
         running = self._supervisor.running.get(request_id)
         request = self.ledger.requests.get(request_id)
         if running is None or request is None or request.stage is not Stage.RUNNING:
@@ -258,7 +258,7 @@ class PlacementService:
         return Reach(kind, running.epoch, self._executor.reach(running))
 
     def requests(self, pool: str | None = None) -> tuple[WorkView, ...]:
-        """Return the requests of a pool or of all, ended ones included."""
+        """Return the requests of a pool or of all, including ended ones."""
         return tuple(view_of(each) for each in self._all() if pool in {None, each.request.pool})
 
     def groups(self, pool: str | None = None) -> tuple[GroupView, ...]:
@@ -287,16 +287,16 @@ class PlacementService:
         return await self._executor.nodes(ours(self.ledger))
 
     def events(self, since: int = 0) -> tuple[Told, ...]:
-        """Return what happened after event number `since`, as far as it is kept."""
+        """Return the events after number `since`, as far as they are kept."""
         return self._steps.history.since(since)
 
     def stats(self) -> dict[str, Any]:
-        """Return counts of preemption, under ScheduleMesh's keys."""
+        """Return preemption counters, under ScheduleMesh's keys."""
         running = sum(each.stage in {Stage.RUNNING, Stage.STOPPING} for each in self._all())
         return self._steps.history.stats(running)
 
     def pool_stats(self, pool: str | None = None) -> dict[str, Any]:
-        """Return counts of groups under ScheduleMesh's keys: of one pool, or of all under `pools`."""
+        """Return group counters under ScheduleMesh's keys: of one pool, or of all under `pools`."""
         groups = self.ledger.groups.values()
         if pool is not None:
             return pool_stats(pool, groups)

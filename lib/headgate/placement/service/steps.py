@@ -1,6 +1,6 @@
-"""The one place where the ledger is called, decides, and is journalled, with nothing awaited in between.
+"""The only place where the ledger is called, decides, and is journalled, with no `await` in between.
 
-Feeds tell the drivers that wait for it which requests a step has changed.
+Feeds report the requests that a step has changed to the drivers that wait for them.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class EventHistory:
         self._number = 0
 
     def take(self, event: Event, wall: float) -> bool:
-        """Count an event; return whether the counts have changed."""
+        """Store an event; return whether the preemption counters have changed."""
         self._number += 1
         fields = {each.name: getattr(event, each.name) for each in dataclasses.fields(event)}
         self._events.append(Told(self._number, wall, type(event).__name__, fields))
@@ -57,11 +57,11 @@ class EventHistory:
         return tuple(told for told in self._events if told.number > number)
 
     def as_meta(self) -> dict[str, Any]:
-        """Return what is journalled."""
+        """Return the counters as they are journalled."""
         return {"total": self.total, "by_reason": self.by_reason, "recent": list(self.recent)}
 
     def stats(self, running: int) -> dict[str, Any]:
-        """Return the counts of preemption."""
+        """Return the preemption counters."""
         cross = self.by_reason.get("cross_pool_preemption", 0)
         return {
             "total_preemptions": self.total,
@@ -74,7 +74,7 @@ class EventHistory:
 
 
 def pool_stats(pool: str, groups: Iterable[Group]) -> dict[str, Any]:
-    """Return the counts of one pool's groups."""
+    """Return the group counters of one pool."""
     theirs = [group for group in groups if group.pool == pool]
     states = [group.state for group in theirs]
     return {
@@ -91,7 +91,7 @@ def pool_stats(pool: str, groups: Iterable[Group]) -> dict[str, Any]:
 
 KEPT_ENDED_S: Final = 3_600.0
 KEPT_ENDED: Final = 10_000
-"""Ended requests are kept so long, and so many of them, for drivers that ask later."""
+"""How long, and how many, ended requests are kept for drivers that ask later."""
 
 _ON_THE_WAY: Final = frozenset({Stage.CLEARING, Stage.PLACING})
 _SHORTEST_TIMER_S: Final = 1e-3
@@ -102,9 +102,9 @@ _log = logging.getLogger("headgate.placement")
 
 
 class Feeds:
-    """What has changed for whom, by a number that grows with every change. Owned by the service.
+    """Changed requests per driver, by a number that grows with every change. Owned by the service.
 
-    A driver that asks again with the same number gets the same answer: an answer that was lost costs nothing.
+    A driver that asks again with the same number gets the same changes, so a lost answer loses nothing.
     """
 
     def __init__(self) -> None:
@@ -114,18 +114,18 @@ class Feeds:
         self._waiting: dict[str, asyncio.Event] = {}
 
     def watch(self, driver: str, request_ids: Iterable[str]) -> None:
-        """Have a driver told of requests that are not its own; they are told at once as they stand."""
+        """Let a driver follow requests of other drivers; their current state is reported at once."""
         for request_id in request_ids:
             self._watchers.setdefault(request_id, set()).add(driver)
             self.tell(driver, request_id)
 
     def note(self, holder: str, request_id: str, *, is_news: bool = True) -> None:
-        """A request has changed; what is no news is told with the next answer, and wakes nobody."""
+        """Record that a request has changed; without `is_news` the change waits for the next answer."""
         for driver in {holder} | self._watchers.get(request_id, set()):
             self.tell(driver, request_id, is_news=is_news)
 
     def forget(self, request_id: str) -> None:
-        """A request is not there any more; drivers that had it before its last holder forget it, too."""
+        """Drop a request that no longer exists, also for drivers that held it before its last holder."""
         self._watchers.pop(request_id, None)
         for driver, changed in list(self._changed.items()):
             changed.pop(request_id, None)
@@ -133,7 +133,7 @@ class Feeds:
                 del self._changed[driver]
 
     def since(self, driver: str, number: int) -> list[str]:
-        """Return the requests of a driver that have changed since a number, in the order of their changes."""
+        """Return the requests of a driver that have changed after a number, in the order of their changes."""
         found: list[str] = []
         for request_id, at in reversed(self._changed.get(driver, {}).items()):
             if at <= number:
@@ -142,24 +142,24 @@ class Feeds:
         return found[::-1]
 
     async def wait(self, driver: str, number: int, timeout_s: float) -> list[str]:
-        """Return what has changed since a number, as soon as there is something or the time is over."""
+        """Return the requests that have changed after a number, as soon as there are any, or after `timeout_s`."""
         if not (found := self.since(driver, number)) and timeout_s > 0:
             woken = self._waiting.setdefault(driver, asyncio.Event())
             try:
                 await until_set(woken, timeout_s)
             finally:
                 if self._waiting.get(driver) is woken:
-                    self.wake(driver)  # another answer of this driver that waits is given now, too, and is asked again
+                    self.wake(driver)  # end any other pending wait of this driver on the same event; it will ask again
             found = self.since(driver, number)
         return found
 
     def wake_all(self) -> None:
-        """Answer everybody who waits."""
+        """Answer all waiting drivers."""
         for driver in list(self._waiting):
             self.wake(driver)
 
     def tell(self, driver: str, request_id: str, *, is_news: bool = True) -> None:
-        """Have a driver told of a request with its next answer; where that is news, now."""
+        """Report a request with a driver's next answer; with `is_news`, answer now."""
         self.number += 1
         changed = self._changed.setdefault(driver, OrderedDict())
         changed[request_id] = self.number
@@ -168,7 +168,7 @@ class Feeds:
             self.wake(driver)
 
     def wake(self, driver: str) -> None:
-        """Answer a driver that waits."""
+        """Answer a driver, if it is waiting."""
         if (woken := self._waiting.pop(driver, None)) is not None:
             woken.set()
 
@@ -176,7 +176,7 @@ class Feeds:
 class Steps:
     """The ledger with its journal, timer, feeds and events. Owned by the service; called from its event loop only.
 
-    Invariant: what anybody is told, and what is done in the cluster, has been journalled before.
+    Invariant: everything reported to a driver or done in the cluster has been journalled before.
     """
 
     def __init__(
@@ -197,16 +197,16 @@ class Steps:
         self._carry_out = carry_out
         self._on_fatal = on_fatal
         self._timer: asyncio.TimerHandle | None = None
-        now = clock.monotonic()  # what ended in an earlier life counts as ended now
+        now = clock.monotonic()  # requests that ended before this start count as ended now
         self._ended = OrderedDict((name, now) for name, each in ledger.requests.items() if each.stage.has_ended)
         self._is_open = True
 
     def do(self, act: Callable[[PlacementLedger, float], T], writes: Writes = _NOTHING) -> T:
-        """Call the ledger, have it decide, journal what changed, and set the decisions going.
+        """Call the ledger, let it decide, journal the changes, and start carrying out the commands.
 
         Raises:
             HeadgateError: the ledger refuses the call; nothing has changed.
-            JournalError: the step could not be journalled: the service ends, and nothing of the step was done.
+            JournalError: the step could not be journalled: the service ends, and carries out no command of the step.
         """
         if not self._is_open:
             raise JournalError("The placement ledger has ended", next_step="Connect again: that starts a new one.")
@@ -215,7 +215,7 @@ class Steps:
         began = self._clock.monotonic()
         commands = self.ledger.decide(now)
         took_ms = 1_000 * (self._clock.monotonic() - began)
-        events = [  # with what the decision took: the ledger itself reads no clock
+        events = [  # the duration of the decision is added here, as the ledger itself reads no clock
             replace(event, evaluated_ms=took_ms) if isinstance(event, PreemptionPlanned) else event
             for event in self.ledger.outbox.take_events()
         ]
@@ -236,7 +236,7 @@ class Steps:
             self.do(self._forget)
 
     def close(self) -> None:
-        """Decide nothing more; everybody who waits is answered."""
+        """Stop deciding, and answer all waiting drivers."""
         self._is_open = False
         if self._timer is not None:
             self._timer.cancel()
@@ -273,7 +273,7 @@ class Steps:
                 )
             )
         except JournalError as error:
-            # Memory is ahead of the journal now: to go on would be to decide what a restart does not know.
+            # Memory is now ahead of the journal: any further decision would be based on what a restart does not know.
             _log.critical("The placement ledger ends: %s", error)
             self.close()
             self._on_fatal(error)
@@ -284,7 +284,7 @@ class Steps:
         if request is None:
             self.feeds.forget(request_id)
         else:
-            # On its way to its first place nobody waits for anything but that it runs.
+            # Before its first start a driver waits only until the request runs, so the stages before that are no news.
             is_news = request.stage not in _ON_THE_WAY and (request.stage is not Stage.WAITING or request.epoch > 0)
             self.feeds.note(request.holder, request_id, is_news=is_news)
 
@@ -299,4 +299,4 @@ class Steps:
     def _tick(self) -> None:
         self._timer = None
         if self._is_open:
-            self.do(lambda _ledger, _now: None)  # it decides what only time has brought about
+            self.do(lambda _ledger, _now: None)  # lets the ledger act on deadlines that have passed

@@ -1,4 +1,4 @@
-"""Each command of the ledger becomes a task with the executor, and its end becomes a report."""
+"""Runs each command of the ledger as a task with the executor, and reports its result to the ledger."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from headgate.placement.service.reconciler import Reconciler
 from headgate.placement.service.steps import Steps
 
 AGAIN_S: Final = 1.0
-"""Pause before the cluster is asked again for what it has not done."""
+"""Pause before a failed command is sent to the cluster again."""
 
 _SHORT_CHARS: Final = 300
 K = TypeVar("K")
@@ -28,7 +28,7 @@ class Supervisor:
     """Runs commands with the executor. Owned by the service.
 
     Attributes:
-        running: request id -> work that was started and not yet seen gone.
+        running: request id -> work that was started and is not yet seen gone.
     """
 
     def __init__(self, steps: Steps, executor: Executor, clock: Clock, reconciler: Reconciler) -> None:
@@ -42,7 +42,7 @@ class Supervisor:
         self._watches: dict[Running, asyncio.Task[None]] = {}
 
     def carry_out(self, command: Command) -> None:
-        """Set a command going."""
+        """Start carrying out a command."""
         match command:
             case CreateGroup():
                 self._go(self._create(command))
@@ -56,14 +56,14 @@ class Supervisor:
                 self._go(self._stop(command, self._starts.get(command.request_id)))
 
     def take_up(self, running: Running) -> None:
-        """Watch work that runs."""
+        """Watch running work."""
         self.running[running.request_id] = running
         watch = self._go(self._watch(running))
         self._watches[running] = watch
         watch.add_done_callback(lambda done: _drop(self._watches, running, done))
 
     async def close(self) -> None:
-        """Let go of everything; work goes on in the cluster."""
+        """Cancel all tasks; work continues in the cluster."""
         await cancelled(*self._tasks)
 
     def _go(self, carrying: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
@@ -81,8 +81,8 @@ class Supervisor:
         group_id, epoch = command.group_id, command.epoch
         try:
             nodes = await self._executor.create_group(command)
-        except Exception as error:  # noqa: BLE001 - reported to the ledger, which tries again later
-            why = _told(error, f"group {group_id} was not made")
+        except Exception as error:  # noqa: BLE001 - reported to the ledger, which retries later
+            why = _told(error, f"group {group_id} was not created")
             self._reconciler.soon.set()
             self._steps.do(lambda ledger, now: ledger.group_failed(group_id, epoch, why, now))
         else:
@@ -104,10 +104,10 @@ class Supervisor:
             occupancy, group = self._steps.ledger.requests[request_id], self._steps.ledger.groups[command.group_id]
             order = self._steps.journal.order(occupancy)
             running = await self._executor.start(command.group_id, group.nodes, order)
-        except Exception as error:  # noqa: BLE001 - reported to the ledger: the work waits again
+        except Exception as error:  # noqa: BLE001 - reported to the ledger: the work is queued again
             why = _told(error, f"work {request_id} was not started")
             await self._see_nodes()
-            if isinstance(error, GroupFailedError):  # no use for the next either: its node may be dead and not yet seen
+            if isinstance(error, GroupFailedError):  # the group is unusable: its node may be dead without being noticed
                 self._steps.do(lambda ledger, now: ledger.group_lost(command.group_id, why, now))
             else:
                 await self.check_group(command.group_id)
@@ -117,7 +117,7 @@ class Supervisor:
             self._steps.do(lambda ledger, now: ledger.work_started(request_id, epoch, now))
 
     async def _watch(self, running: Running) -> None:
-        # The future belongs to the executor: this task may be cancelled, and it must not be.
+        # The future belongs to the executor, so cancelling this task must not cancel it.
         outcome = await asyncio.shield(asyncio.ensure_future(running.outcome))
         if outcome.kind == "died":
             await self._see_nodes()
@@ -169,32 +169,32 @@ class Supervisor:
     async def _stopped(self, running: Running, timeout_s: float) -> Stopped:
         try:
             return await self._executor.stop(running, timeout_s)
-        except Exception as error:  # noqa: BLE001 - nobody knows whether it runs: its group stays closed
+        except Exception as error:  # noqa: BLE001 - it may still run, so its group stays quarantined
             _told(error, f"work {running.request_id} was not stopped; trying again")
             return Stopped(None, dead=False)
 
     def _let_go(self, running: Running) -> None:
         if self.running.get(running.request_id) is running:
             del self.running[running.request_id]
-        watch = self._watches.pop(running, None)  # not that of a later start of the same request
+        watch = self._watches.pop(running, None)  # keyed by start, so a later start of the request keeps its watch
         if watch is not None:
             watch.cancel()
 
     async def _see_nodes(self) -> None:
-        """Look at the nodes before a loss is told: it is placed again at once, and not on a node that is dead."""
+        """Read the nodes before a loss is reported: the work is placed again at once, and must not get a dead node."""
         try:
             await self._reconciler.look_at_nodes()
         except JournalError:
             raise  # the service ends
-        except Exception as error:  # noqa: BLE001 - the cluster does not answer: looked at again soon
+        except Exception as error:  # noqa: BLE001 - the cluster does not answer: read again soon
             _told(error, "the nodes could not be read")
             self._reconciler.soon.set()
 
     async def check_group(self, group_id: str) -> None:
-        """Tell the ledger when a group has vanished from the cluster."""
+        """Report to the ledger if a group has vanished from the cluster."""
         try:
             existing = await self._executor.existing_groups()
-        except Exception as error:  # noqa: BLE001 - the cluster does not answer: looked at again with the nodes
+        except Exception as error:  # noqa: BLE001 - the cluster does not answer: the reconciler reads it again
             _told(error, "the groups of the cluster could not be read")
             return
         if group_id not in existing:
@@ -209,7 +209,7 @@ def _drop(tasks: dict[K, asyncio.Task[None]], key: K, done: asyncio.Task[None]) 
 
 
 def _told(error: Exception, what: str) -> str:
-    """Log what went wrong, and return it in one sentence."""
+    """Log an error, and return it as one sentence."""
     if isinstance(error, GroupFailedError):
         _log.info("%s: %s", what, error.message)
         return error.message

@@ -1,4 +1,4 @@
-"""The arena: stored answers of two models to one task before a judge, in both orders."""
+"""The arena: a judge compares two models' stored answers to one task, in both orders."""
 
 from headgate.run.arena.assembly import ArenaRequest, ArenaResult, run_arena
 from headgate.run.arena.records import ARENA_FOLDER

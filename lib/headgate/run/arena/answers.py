@@ -1,4 +1,4 @@
-"""The answers that the store holds, as the arena shows them: by environment, model and index."""
+"""The answers in the store, as the arena shows them: by environment, model and index."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _COLUMNS: Final = ("task_id", "model", "environment", "index", "score", "finishe
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What one model said to one task.
+    """One model's answer to one task.
 
     Attributes:
-        question: all that it was told before it spoke.
+        question: everything that the model was told before its first reply.
         text: its reply, or the whole conversation from there on.
-        replies: what it said, one by one, as its environment was given them.
+        replies: its replies one by one, as its environment received them.
     """
 
     question: str
@@ -43,9 +43,9 @@ Answers = Mapping[tuple[str, str], Mapping[int, Answer]]
 
 
 async def stored_answers(store: SampleStore, *, environments: Sequence[str], models: Sequence[str]) -> Answers:
-    """Return the answers in the store, of each task the one that ended first, whatever campaign it was taken by.
+    """Return the answers in the store: for each task the one that ended first, in whatever campaign.
 
-    Samples without a score, and those that were stored without their conversation, have none.
+    Samples without a score, or stored without their conversation, have no answer.
 
     Args:
         store: of samples.
@@ -71,11 +71,11 @@ async def stored_answers(store: SampleStore, *, environments: Sequence[str], mod
 
 
 def answer_of(conversation: str) -> Answer | None:
-    """Return the answer in a stored conversation, None when no model spoke in it."""
+    """Return the answer in a stored conversation; None if no model replied in it."""
     messages = [Message(*stored[:2]) for stored in orjson.loads(conversation)]
     opening = list(itertools.takewhile(lambda message: message.role != "assistant", messages))
     said = messages[len(opening) :]
-    while said and said[-1].role == "system":  # judgements of an earlier judge, which this one must not see
+    while said and said[-1].role == "system":  # an earlier judge's judgements, which this judge must not see
         said.pop()
     replies = tuple(message.content for message in said if message.role == "assistant")
     if not replies:
@@ -92,20 +92,20 @@ async def answered(
     store: SampleStore,
     **given: Any,
 ) -> None:
-    """Have the roster's models answer tasks 0 to `instances` - 1 under the campaign's name; what is there stays.
+    """Have the roster's models answer tasks 0 to `instances` - 1 under the campaign's name; existing answers stay.
 
-    Environments that need a judge have their answers judged and scored, too. Without a name in the settings these
-    are the ones that are answered. `given` is passed on to their runs.
+    In environments that need a judge, the answers are also judged and scored; if the settings name no environments,
+    only these are used. `given` is passed on to the runs.
 
     Raises:
-        HeadgateError: if something that was given cannot be used.
+        HeadgateError: if an argument or a setting cannot be used.
     """
     chosen = StaticRoster((await roster.load()).chosen(models))
     registry = registry_of(settings)
     known = usable_environments(settings.environments or tuple(judged_environments((), registry)), registry)
     judged = tuple(name for name, one in known.items() if one.spec.needs_judge)
     others = tuple(name for name in known if name not in judged)
-    # Samples without their conversation cannot be compared; a rubric is for the comparison.
+    # Samples without their conversation cannot be compared; the rubric is only for the comparison.
     own = settings.model_copy(update={"keep_conversations": True, "rubric": ""})
     if judged:
         of_judged = own.model_copy(update={"environments": judged})

@@ -1,4 +1,4 @@
-"""From settings to comparisons: what `headgate arena` and the flow call."""
+"""From settings to comparisons: what `headgate arena` and its flow call."""
 
 from __future__ import annotations
 
@@ -36,21 +36,21 @@ from headgate.telemetry import safe_text
 
 _TAKE_ANSWERS: Final = "Sample at least two models with conversations kept, or give --instances to have them answer."
 _LOOK_AT_ANSWERS: Final = (
-    "They were asked just now. Why there is no answer: "
+    "The models were asked just now. To see why there is no answer: "
     'headgate query "select model, error_kind, error from samples where score is null"'
 )
 
 
 @dataclass(frozen=True, slots=True)
 class ArenaRequest:
-    """What is to be compared.
+    """What to compare.
 
     Attributes:
         models: keys or names; all that have answered when empty.
-        instances: only tasks with a lower index, whose answers are taken first where they are missing; None takes the
-            answers that there are.
-        comparisons: how many may be asked for at most by this run; None for all, 0 for none: what is stored is told.
-        rubric: what counts, in place of the one that the settings name.
+        instances: compare only tasks with a lower index, and first sample their missing answers; None compares the
+            existing answers.
+        comparisons: the most comparisons that this run may ask for; None for all, 0 to report only stored ones.
+        rubric: criteria for the judge; replaces the one that the settings name.
     """
 
     models: tuple[str, ...] = ()
@@ -61,15 +61,15 @@ class ArenaRequest:
 
 @dataclass(frozen=True, slots=True)
 class ArenaResult:
-    """What the arena knows, and what this run did.
+    """All comparisons so far, and what this run did.
 
     Attributes:
-        comparisons: of this judge and rubric among these models, environments and tasks; all runs'.
+        comparisons: by this judge and rubric among these models, environments and tasks, from all runs.
         possible: pairs of answers that could be compared.
-        unjudged: comparisons that were asked for, and have no verdict.
-        why_unjudged: what went wrong with one of them; empty when there is none.
-        run: what this run did; None when nothing was left to ask.
-        warnings: what the reader of the ratings ought to know, a sentence each.
+        unjudged: comparisons that were asked for but have no verdict.
+        why_unjudged: what went wrong with one of them; empty if there are none.
+        run: what this run did; None if there was nothing left to ask.
+        warnings: caveats about the ratings, one sentence each.
     """
 
     judge: str
@@ -81,7 +81,7 @@ class ArenaResult:
     warnings: tuple[str, ...]
 
     def sentence(self) -> str:
-        """Return how many comparisons there are, how many of them this run took, and how many it could not and why."""
+        """Return how many comparisons there are, how many of them are new, and how many have no verdict and why."""
         why = f" ({safe_text(self.why_unjudged, limit_chars=200)})" if self.why_unjudged else ""
         missing = f", {self.unjudged:,} without a verdict{why}" if self.unjudged else ""
         new = self.counts()["new"]
@@ -89,7 +89,7 @@ class ArenaResult:
         return f"{known}, {new:,} of them new{missing}"
 
     def counts(self) -> dict[str, Any]:
-        """Return what it knows and did in numbers, as `--json` and the flow tell it."""
+        """Return the counts that `--json` and the flow report."""
         return {
             "comparisons": len(self.comparisons),
             "possible": self.possible,
@@ -109,19 +109,19 @@ async def run_arena(
     comparisons: SampleStore | None = None,
     **watch: Unpack[Watch],
 ) -> ArenaResult:
-    """Have a judge compare answers, less what was compared before, and return all comparisons.
+    """Have a judge compare answers that were not compared before, and return all comparisons.
 
     Args:
-        settings: of the campaign; `judgements` says how often each of both orders is judged.
+        settings: of the campaign; `judgements` says how often each of the two orders is judged.
         request: what to compare.
-        judge: in place of the one that the settings name; one that is to be asked for no comparison need not be named.
-        roster: likewise; needed with `instances` only.
+        judge: replaces the one that the settings name; not needed if no comparisons are asked for.
+        roster: likewise; needed only with `instances`.
         store: of samples, likewise.
         comparisons: where comparisons are kept; the folder `arena` of the settings' store when None.
-        **watch: who follows it; see `Watch`.
+        **watch: callbacks and hooks; see `Watch`.
 
     Raises:
-        HeadgateError: if something that was given cannot be used, or there is nothing to compare.
+        HeadgateError: if an argument or a setting cannot be used, or there is nothing to compare.
     """
     stop = watch.get("stop")
     given = {name: watch.get(name) for name in ("stop", "slots", "engine_hosts")}
@@ -184,12 +184,12 @@ async def run_arena(
 
 
 def _settings_of(settings: Settings, stage: str) -> Settings:
-    """Return the settings of the comparisons' run: a journal per judge and rubric, or one would finish the other's.
+    """Return the settings of the comparisons' run: one journal per judge and rubric, lest a run finish another's tasks.
 
-    Budgets of samples and models are left out: the answers are there, and cost nothing again. The judge has its own.
+    Budgets of samples and models are dropped: reading stored answers costs nothing. The judge has its own.
     """
     digest = hashlib.blake2b(stage.encode(), digest_size=6).hexdigest()
-    # One process runs them, and they can be run again: a journal in a database would be no better.
+    # One process runs the comparisons, and they can be repeated: a journal in a database would gain nothing.
     local = settings.journal if isinstance(settings.journal, Path) else Path(".headgate/journal")
     folder = local / ARENA_FOLDER / digest
     unlimited = {
@@ -203,7 +203,7 @@ async def _rows(store: SampleStore, campaign: str, stage: str) -> pl.DataFrame:
 
 
 def _failed(rows: pl.DataFrame) -> dict[Pairing, int]:
-    """Return how often each comparison without a verdict was asked for."""
+    """Return how many times each comparison without a verdict was asked for."""
     cells = rows.group_by("model", "environment", "index").agg(
         pl.col("score").is_not_null().any().alias("is_scored"), pl.len().alias("runs")
     )
@@ -216,7 +216,7 @@ def _failed(rows: pl.DataFrame) -> dict[Pairing, int]:
 
 
 def _why_unjudged(rows: pl.DataFrame) -> str:
-    """Return the newest error of a comparison that has no verdict to this day."""
+    """Return the newest error of a comparison that still has no verdict."""
     has_verdict = pl.col("score").is_not_null().any().over("model", "environment", "index")
     told = rows.filter(~has_verdict, pl.col("error").is_not_null()).sort("finished_at")["error"]
     return str(told[-1]) if len(told) else ""
@@ -235,7 +235,7 @@ def _environments(answers: Answers, rubric: Rubric | None) -> dict[str, AgainstM
 
 
 def _models_of(answers: Answers) -> tuple[Model, ...]:
-    """Return the models that have answered, none of which is asked again."""
+    """Return the models that have answered; none of them is asked again."""
     keys = sorted({model for _, model in answers})
     return tuple(Model(*key.rpartition("@")[::2], uid=uid) for uid, key in enumerate(keys))
 
@@ -247,8 +247,8 @@ async def _check_named(names: Sequence[str], answers: Answers, store: SampleStor
         everything = await stored_answers(store, environments=settings.environments, models=())
         models = sorted({model for _, model in everything})
         raise InvalidInputError(
-            f"the store has no answer of a model {missing[0]!r} in these environments",
-            next_step=f"There are answers of {', '.join(models[:20]) or 'no model'}.",
+            f"the store has no answer by a model {missing[0]!r} in these environments",
+            next_step=f"There are answers by {', '.join(models[:20]) or 'no model'}.",
         )
 
 

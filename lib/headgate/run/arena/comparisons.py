@@ -1,4 +1,4 @@
-"""Comparisons as a run with a judge takes them: one environment per opponent, stored answers, both orders."""
+"""Comparisons as a judged run handles them: one environment per opponent, stored answers, both orders."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from headgate.storage import SampleStore
 
 
 async def shown_judge(settings: Settings, kept: SampleStore, rubric: str) -> tuple[Model, str]:
-    """Return whose comparisons are told, and the stage that they are kept under. The judge cannot be asked.
+    """Return the judge whose comparisons to show, and the stage that they are stored under. The judge cannot be asked.
 
     Args:
         settings: may name the judge; its address is not needed.
@@ -39,7 +39,7 @@ async def shown_judge(settings: Settings, kept: SampleStore, rubric: str) -> tup
         rubric: label of the rubric, empty for none.
 
     Raises:
-        InvalidInputError: if no judge is named, and the campaign has comparisons of none, or of several.
+        InvalidInputError: if no judge is named, and the campaign has comparisons by none or by several.
         StoreError: if the comparisons cannot be read.
     """
     if settings.judge_model:
@@ -65,15 +65,15 @@ def _judge(name: str) -> Model:
 
 
 ORDERS: Final = 2
-"""Questions about one pair of answers: each of them stands first once."""
+"""Questions about one pair of answers: each answer comes first once."""
 
 
 class AgainstModel:
-    """The tasks that one model answered, put to a judge beside another model's answers. Implements `JudgedEnvironment`.
+    """The tasks that one model answered, shown to a judge with another model's answers. Implements `JudgedEnvironment`.
 
     Attributes:
-        base_name: of the environment that both answered.
-        against: key of the model whose answers are the second ones.
+        base_name: name of the environment that both models answered in.
+        against: key of the second model.
     """
 
     def __init__(
@@ -84,9 +84,9 @@ class AgainstModel:
         Args:
             name: see `base_name`.
             against: see above.
-            answers: of that model, by index.
-            rubric: what counts; the environment's own rubric when None, where it has one.
-            base: that environment, where it is installed and asks a judge itself.
+            answers: of the second model, by index.
+            rubric: criteria for the judge; when None, the environment's own, if it has any.
+            base: that environment, if it is installed and needs a judge itself.
         """
         self.against = against
         self.base_name = name
@@ -114,16 +114,16 @@ class AgainstModel:
     async def baseline(
         self, kind: BaselineKind, index: int, seed: int, conversation: Sequence[Message], rng: random.Random
     ) -> str:
-        """Return the stored answer; no baseline plays against it."""
+        """Return the second model's stored answer; no baseline competes with it."""
         del kind, seed, conversation, rng
         return self._answers[index].text
 
     def judgement(self, reply: str) -> Judgement | None:
-        """Return which answer a judge prefers: 1 the one shown as A, 0 the other."""
+        """Return which answer a judge prefers: 1 for the one shown as A, 0 for the other."""
         return read_preference(reply)
 
     def verdict(self, judgements: Sequence[Judgement]) -> Score:
-        """Return the score of the first model; judgements come in both orders in turn, as its own share each."""
+        """Return the first model's score; judgements give its share, in alternating orders."""
         return score_of([judgement.value for judgement in judgements], judgements[0].why)
 
     async def _own_points(self, index: int, answer: Answer) -> tuple[str, ...]:
@@ -133,7 +133,7 @@ class AgainstModel:
 
 
 class _Episode:
-    """One comparison: the reply that it is given is the first model's stored answer."""
+    """One comparison: the reply that it receives is the first model's stored answer."""
 
     def __init__(self, answer: Answer, points: Sequence[str], instructions: str, secret: str) -> None:
         self._answer = answer
@@ -163,19 +163,19 @@ class _Episode:
 
 
 class BothOrders:
-    """Judgements of both orders, each turned to the first model's share. Implements `Verdicts`; stateless."""
+    """Judgements of both orders, each converted to the first model's share. Implements `Verdicts`; stateless."""
 
     reminder = PAIR_REMINDER
 
     def read(self, environment: JudgedEnvironment, number: int, reply: str) -> Judgement | None:
-        """Return the share of the first model that a reply gives; in every second question it is shown as B."""
+        """Return the first model's share according to a reply; every second question shows its answer as B."""
         preferred = environment.judgement(reply)
         if preferred is None or number % ORDERS:
             return preferred
         return Judgement(1.0 - preferred.value, preferred.why)
 
     def score(self, environment: JudgedEnvironment, judgements: Mapping[int, Judgement], asked: int) -> Score | None:
-        """Return what the pairs of judgements come to; None when one order was judged more often than the other."""
+        """Return the score of all pairs of judgements in both orders; None if no pair is complete."""
         whole = [n for n in range(1, asked + 1, ORDERS) if n in judgements and n + 1 in judgements]
         if not whole:
             return None
@@ -183,10 +183,10 @@ class BothOrders:
 
 
 def score_of(values: Sequence[float], why: str) -> Score:
-    """Return the score of the first model from its shares, both orders in turn.
+    """Return the first model's score from its shares, in alternating orders.
 
-    Who is preferred in both orders wins these two; all else is a tie: a judge that names whatever stands first has
-    not told the answers apart.
+    A model preferred in both orders wins that pair of judgements; everything else is a tie: a judge that always
+    prefers the answer shown first has not told them apart.
     """
     pairs = list(zip(values[::ORDERS], values[1::ORDERS], strict=True))
     outcomes = [1.0 if pair == (1.0, 1.0) else 0.0 if pair == (0.0, 0.0) else 0.5 for pair in pairs]
@@ -196,15 +196,15 @@ def score_of(values: Sequence[float], why: str) -> Score:
 
 @dataclass(frozen=True, slots=True)
 class StoredAnswers:
-    """Answers for the models from the store, and sends the judge's questions on. Implements `ChatSource`."""
+    """Answers for the models from the store, and forwards the judge's questions. Implements `ChatSource`."""
 
     chats: ChatSource
     answers: Answers
     environments: Mapping[str, str]
-    """Name of a comparison's environment -> the environment that both models answered in."""
+    """The environment that both models answered in, by the name of the comparison's environment."""
 
     def chat(self, model: Model, task: Task, emit: Emit, *, trace_id: str = "") -> Chat:
-        """Return the stored answer of a model, or what asks the judge."""
+        """Return a chat that gives a model's stored answer, or one that asks the judge."""
         if task.stage != ROLLOUT:
             return self.chats.chat(model, task, emit, trace_id=trace_id)
         answer = self.answers[self.environments[task.environment], model.key][task.index]

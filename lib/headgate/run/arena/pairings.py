@@ -1,4 +1,4 @@
-"""Which comparisons to ask for: the ones that tell most, in the same order at every run."""
+"""Which comparisons to ask for: the most informative ones, in the same order in every run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from headgate.statistics import bradley_terry, win_chance
 
 @dataclass(frozen=True, slots=True)
 class Pairing:
-    """Two models' answers to one task; the first model's key comes before the second's."""
+    """Two models' answers to one task; the first model's key sorts before the second's."""
 
     environment: str
     index: int
@@ -29,7 +29,7 @@ class Pairing:
 
 
 def possible(answers: Answers) -> list[Pairing]:
-    """Return every two models' answers to one task."""
+    """Return every pair of answers that two models gave to the same task."""
     by_environment: dict[str, list[str]] = {}
     for environment, model in sorted(answers):
         by_environment.setdefault(environment, []).append(model)
@@ -44,12 +44,12 @@ def possible(answers: Answers) -> list[Pairing]:
 def chosen(
     pairings: Sequence[Pairing], there: Sequence[ArenaComparison], budget: int | None, *, seed: str
 ) -> list[Pairing]:
-    """Return the comparisons to ask for, at most `budget` of those that are not there; all of them when None.
+    """Return the comparisons to ask for, at most `budget` of those that do not exist yet; all of them when None.
 
-    Each goes to the two models that it tells most about: with a chance p that one beats the other by the ratings so
-    far, and n comparisons of the two, p (1 - p) / (n + 1) is what one more takes off the variance. So models of
-    which nothing is known come first, and then those with close ratings. Every two models take tasks in an order of
-    their own, drawn from the seed: ratings of many tasks are worth more than ratings of few.
+    Each goes to the two models that it tells most about: if one beats the other with probability p by the ratings so
+    far, and n comparisons of the two exist, one more reduces the variance by p (1 - p) / (n + 1). So models about
+    which nothing is known come first, then those with close ratings. Each two models take tasks in their own order,
+    drawn from the seed: ratings over many tasks are worth more than ratings over few.
     """
     done = {(c.environment, c.index, *sorted((c.first, c.second))) for c in there}
     open_ = [p for p in pairings if (p.environment, p.index, p.first, p.second) not in done]
@@ -84,7 +84,7 @@ def _taken(
 
 
 def _worth(there: Sequence[ArenaComparison]) -> dict[tuple[str, str], float]:
-    """Return p (1 - p) of every two models that were compared with somebody."""
+    """Return p (1 - p) for every two models that have any comparison."""
     models = sorted({model for c in there for model in (c.first, c.second)})
     place = {model: number for number, model in enumerate(models)}
     if not models:
@@ -113,9 +113,9 @@ class PairingProvider:
         """Prepare it.
 
         Args:
-            pairings: to ask for.
+            pairings: those to ask for.
             stage: of the judge and rubric.
-            failed: how often a pairing was asked for without a verdict.
+            failed: how many times a pairing was asked for without a verdict.
         """
         self._waiting = deque(pairings)
         self._stage = stage
@@ -126,12 +126,12 @@ class PairingProvider:
         return now if self._waiting else None
 
     async def take(self, now: float) -> tuple[Sequence[Demand], Sequence[Event]]:
-        """Return the next pairings, a few hundred at once."""
+        """Return the next pairings, up to a few hundred."""
         taken = [self._waiting.popleft() for _ in range(min(_AT_ONCE, len(self._waiting)))]
         return [self._demand(pairing, now) for pairing in taken], ()
 
     def roster_changed(self, models: Sequence[Model]) -> None:
-        """Change nothing: the pairings are of models that have answered already."""
+        """Do nothing: the pairings are of models that have already answered."""
 
     def _demand(self, pairing: Pairing, now: float) -> Demand:
         return Demand(

@@ -1,4 +1,4 @@
-"""Hosts of environments on the nodes of a Ray cluster: asked for by demand, placed, claimed, watched and given back."""
+"""Environment hosts on the nodes of a Ray cluster: requested on demand, placed, claimed, watched and given back."""
 
 from headgate.run.hosts.hosts import EnvironmentHosts, HostCluster
 

@@ -1,7 +1,7 @@
-"""`python -m headgate.run.hosts`: the process beside a run that speaks to Ray for it.
+"""`python -m headgate.run.hosts`: the process that talks to Ray on behalf of a run.
 
-Ray ends the process of a driver whose cluster is gone for a minute; a run goes on. It reads lines of JSON on standard
-input, the order of a `Broker` first and then `{"ask": NAME}`, `{"drop": NAME}` or `{"end": true}`, and ends with it.
+Ray kills a driver whose cluster is gone for a minute; a run must survive that. This process reads JSON lines from
+standard input, a `Broker`'s order, then `{"ask": NAME}`, `{"drop": NAME}` or `{"end": true}`, and ends with its input.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from typing import Any, Final
 from headgate.core.errors import HeadgateError
 
 _END_S: Final = 10.0
-"""For places to be given back when the run is gone; the ledger takes them back then anyway."""
+"""Time to give places back once the run is gone; after that the ledger reclaims them anyway."""
 
 
 def main() -> int:
     """Serve one run."""
     lines = os.fdopen(os.dup(sys.stdout.fileno()), "w", buffering=1)
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # whatever Ray prints is no line of ours
-    lock = threading.Lock()  # of the lines
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # keeps Ray's own output out of our lines
+    lock = threading.Lock()  # protects `lines`
 
     def tell(**told: Any) -> None:
         with lock:

@@ -1,4 +1,4 @@
-"""Places of hosts: asked of the placement ledger for a run, told when they are up, given back."""
+"""Requests hosts from the placement ledger on behalf of a run, reports when they are up, and gives them back."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from headgate.placement import PlacementPool, amounts, connect, node_address
 from headgate.run.hosts.hosts import HostCluster
 
 _GIVEN_BACK_S: Final = 25.0
-"""For one place to be given back at the end of a run; where it takes longer, pool and ledger stay, for the next run."""
+"""Time to give one place back at the end of a run; if it takes longer, pool and ledger stay for the next run."""
 
 _TOLD_EVERY_S: Final = 5.0
-"""How often a host that waits in line is said to, and why."""
+"""How often the run is told that a host is still queued, and why."""
 
 _UP_S: Final = 60.0
-"""For a host that has its place to listen."""
+"""Time for a placed host to start listening."""
 
 
 class PlacedHost(apart.EnvironmentHost):
-    """A host as placement makes it on a node."""
+    """A host as placement creates it on a node."""
 
     def __init__(self, limits: dict[str, Any]) -> None:
         address = node_address()
@@ -33,14 +33,14 @@ class PlacedHost(apart.EnvironmentHost):
 
 
 class Broker:
-    """The run's driver of placement. Its calls block; each host has a thread while it is wanted.
+    """The run's placement driver. Its calls block; each host has a thread while it is wanted.
 
     Attributes:
-        lost: done with the reason when the cluster is gone.
+        lost: done, with the reason as its result, when the cluster is gone.
     """
 
     def __init__(self, order: Mapping[str, Any], tell: Callable[..., None]) -> None:
-        """Connect to the cluster; `tell` sends keyword arguments to the run, whose `order` says where and as what.
+        """Connect to the cluster; `tell` sends keyword arguments to the run, `order` says where and how to place hosts.
 
         Raises:
             HeadgateError: if there is no cluster, or it cannot be used.
@@ -69,21 +69,21 @@ class Broker:
         tell(says=says, owns_pool=self._owns_pool, owns_ledger=self._owns_ledger)
 
     def ask(self, name: str) -> None:
-        """Have a host in line."""
+        """Request a host."""
         threading.Thread(target=self._tend, args=(name,), name=f"headgate-{name}", daemon=True).start()
 
     def drop(self, name: str) -> None:
-        """Give the place of a host back, or its place in line; silent when it has none."""
+        """Give back a host's place or cancel its request; do nothing if it has neither."""
         with suppress(HeadgateError):
             self._placement.cancel(name, "no longer needed")
 
     def close(self) -> None:
-        """Give everything back, and what was made for this run alone."""
+        """Give all places back, and remove the pool and the ledger if they were made for this run alone."""
         placement, name = self._placement, self._cluster.pool
         with suppress(HeadgateError):
             mine = [view for view in placement.requests(name) if view.holder == self._driver]
             works = [placement.work(view.request_id) for view in mine if not view.stage.has_ended]
-            for work in works:  # all of them before the first is waited for, whose place the next would get
+            for work in works:  # cancel all before waiting for the first, whose place the next would get
                 work.cancel("the run has ended")
             for work in works:
                 with suppress(TimeoutError):
@@ -97,7 +97,7 @@ class Broker:
         placement.close()
 
     def _pool(self) -> PlacementPool:
-        """Return the pool, which another run may have closed since."""
+        """Return the pool, opening it again if another run has closed it since."""
         return self._placement.pool_or_whole(self._cluster.pool, self._cluster.quota or None, reuse=False)
 
     def _tend(self, name: str) -> None:
@@ -113,7 +113,7 @@ class Broker:
             self._tell(host=name, where=asdict(where))
             view = work.wait()
             self._tell(gone=name, why=f"its place is {view.stage}: {view.note}" if view.note else "it has ended")
-        except HeadgateError as error:
-            self._tell(gone=name, why=str(error))
-        except Exception as error:  # noqa: BLE001 - told to the run, which asks again; Ray raises what it likes
-            self._tell(gone=name, why=f"{type(error).__name__}: {' '.join(str(error).split())[:300]}")
+        except Exception as error:  # noqa: BLE001 - reported to the run, which asks again; Ray may raise anything
+            kind = "" if isinstance(error, HeadgateError) else f"{type(error).__name__}: "
+            self._tell(gone=name, why=f"{kind}{' '.join(str(error).split())[:300]}")
+            self.drop(name)  # a host that has its place but does not answer would keep it

@@ -1,4 +1,4 @@
-"""The hosts of a run on a Ray cluster, from the run's side: how many are wanted, and what becomes of each."""
+"""The hosts of a run on a Ray cluster, from the run's side: how many it wants, and the life of each."""
 
 from __future__ import annotations
 
@@ -26,21 +26,18 @@ from headgate.run.dispatch import SEATS
 from headgate.scheduling import Dispatcher
 
 TICK_S: Final = 0.5
-"""How often it is looked how many hosts are wanted.
-
-A look takes some 10 us. The clock alone says that a host was silent, or that none was needed, for too long; a new host
-takes seconds to come up, so that being told of each task sooner would gain nothing.
-"""
+"""Interval between checks of how many hosts are wanted; a check takes some 10 us. Only the clock shows that a host
+was silent or idle for too long, and a new host takes seconds to come up: reacting to each task would gain nothing."""
 
 FIRST_PAUSE_S: Final = 1.0
 LONGEST_PAUSE_S: Final = 30.0
-"""Before a cluster that is gone, or a host that does not start, is tried again."""
+"""Wait before retrying a cluster that is gone or a host that does not start: doubles from the first to the longest."""
 
 _SETTLED_S: Final = 10.0
-"""A connection to the cluster that lasted so long makes the next pause short again."""
+"""After a connection to the cluster that lasted this long, the next pause is the first one again."""
 
 _END_S: Final = 40.0
-"""For all places to be given back at the end of a run."""
+"""Time to give all places back at the end of a run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +45,10 @@ class HostCluster:
     """The Ray cluster of a run's hosts.
 
     Attributes:
-        address: `host:port` of its head; empty for RAY_ADDRESS, else one that runs here, else a local one.
-        pool: whose quota the hosts count against.
-        quota: of that pool where it is not open; empty for all that the cluster has.
-        journal: file on the head node for a placement ledger that is not there yet; empty for the default one.
+        address: `host:port` of its head; empty for RAY_ADDRESS, else a cluster running here, else a local one.
+        pool: the pool whose quota the hosts count against.
+        quota: of that pool if it must be opened; empty for the whole cluster.
+        journal: file on the head node for a placement ledger that must be started; empty for the default one.
     """
 
     address: str = ""
@@ -61,14 +58,14 @@ class HostCluster:
 
 
 class EnvironmentHosts:
-    """Has as many hosts as the run's demand needs. Owned by one run, on its event loop.
+    """Keeps as many hosts as the run's demand needs. Owned by one run, on its event loop.
 
-    The run's tasks of environments that are played here take a unit of `SEATS` each. Its limit is what the hosts that
-    are up have room for, so that without a host these tasks wait in the ready queue, hold no worker, and keep nobody
-    else's waiting. A host that there is no demand for gets no new episode, and is given back when its last has ended.
+    Each task of an environment that runs on hosts takes a unit of `SEATS`. The limit of `SEATS` is the room on hosts
+    that are up: without a host these tasks wait in the ready queue, hold no worker, and delay no other task. A host
+    that is no longer needed gets no new episode, and is given back when its last one has ended.
 
     Attributes:
-        names: the environments that are played here.
+        names: the environments that run on hosts.
     """
 
     def __init__(self, settings: Settings, run_id: str, *, emit: Emit, cluster: HostCluster | None = None) -> None:
@@ -87,7 +84,7 @@ class EnvironmentHosts:
             "owns_pool": False,
             "owns_ledger": False,
         }
-        """Where hosts are placed, and as what; and whether this run has opened the pool and started the ledger."""
+        """Where and how hosts are placed, and whether this run has opened the pool and started the ledger."""
         self.names: frozenset[str] = frozenset()
         self._seats = settings.environment_host_cpus * settings.environment_seats
         self._hosts = apart.RemoteHosts()
@@ -99,13 +96,13 @@ class EnvironmentHosts:
         self._pause_s = FIRST_PAUSE_S
         self._process: asyncio.subprocess.Process | None = None
         self._joined: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._following: asyncio.Task[None] | None = None
+        self._process_keeper: asyncio.Task[None] | None = None
         self._is_closing = False
-        self._waits = ""
+        self._wait_reason = ""
         self._next_step = EnvironmentHostsError.next_step
 
     def moved(self, environments: Mapping[str, Environment], outside: Collection[str]) -> dict[str, Environment]:
-        """Return the environments, those that run apart as they are played here, but for those of outside workers."""
+        """Return the environments, with hosted ones moved to these hosts unless outside workers play them."""
         found = dict(environments)
         for name, one in environments.items():
             if isinstance(one, apart.HostedEnvironment) and name not in outside:
@@ -117,20 +114,20 @@ class EnvironmentHosts:
         """Join the cluster.
 
         Raises:
-            EnvironmentHostsError: if it cannot be joined; from then on it is tried again.
+            EnvironmentHostsError: if it cannot be joined. A cluster that is lost later is joined again.
         """
-        self._following = asyncio.get_running_loop().create_task(self._followed())
+        self._process_keeper = asyncio.get_running_loop().create_task(self._keep_process())
         await self._joined
 
     async def keep(self, dispatcher: Dispatcher) -> None:
-        """Have as many hosts as the ready tasks and open episodes need, until cancelled."""
+        """Keep as many hosts as the ready tasks and open episodes need, until cancelled."""
         self._dispatcher = dispatcher
         while True:
-            self._look(asyncio.get_running_loop().time())
+            self._adjust(asyncio.get_running_loop().time())
             await asyncio.sleep(TICK_S)
 
     async def close(self) -> None:
-        """Give all hosts back, and return when none is left; legal twice."""
+        """Give all hosts back, and return when none is left; may be called twice."""
         if self._is_closing:
             return
         self._is_closing = True
@@ -139,26 +136,26 @@ class EnvironmentHosts:
                 connecting.cancel()
         for host in self._hosts:
             host.close("the run has ended")
-        self._say(end=True)
-        if self._following is not None:
-            await asyncio.wait([self._following], timeout=_END_S)
+        self._send(end=True)
+        if self._process_keeper is not None:
+            await asyncio.wait([self._process_keeper], timeout=_END_S)
             if self._process is not None and self._process.returncode is None:
                 self._process.kill()
-            self._following.cancel()
-            await asyncio.wait([self._following])
+            self._process_keeper.cancel()
+            await asyncio.wait([self._process_keeper])
 
     def held_by(self) -> str:
-        """Return what a task waits for that finds no seat, in a sentence."""
+        """Return what a task without a seat waits for, in words."""
         up, seats = list(self._hosts), self._settings.environment_seats
         if up:
             taken = f"all seats of the {len(up)} hosts on Ray are taken ({seats} per CPU)"
-            return f"{taken}; {self._waits}" if self._waits and self._pending else taken
-        return self._waits or "a host on Ray is being started"
+            return f"{taken}; {self._wait_reason}" if self._wait_reason and self._pending else taken
+        return self._wait_reason or "a host on Ray is being started"
 
     # How many.
 
-    def _look(self, now: float) -> None:
-        """Ask for hosts, or give some back, as demand wants it."""
+    def _adjust(self, now: float) -> None:
+        """Ask for hosts, or give some back, according to demand."""
         hosts = list(self._hosts)
         for host in hosts:
             host.check(now)
@@ -175,7 +172,7 @@ class EnvironmentHosts:
                 self._asked += 1
                 name = f"{self._driver}-{self._asked}"
                 self._pending[name] = None
-                self._say(ask=name)
+                self._send(ask=name)
         elif wanted < have and now - self._busy_at >= self._settings.environment_host_idle_s:
             self._shrink(have - wanted, kept)
         for host in hosts:
@@ -184,7 +181,7 @@ class EnvironmentHosts:
         self._set_limit()
 
     def _wanted(self) -> int:
-        assert self._dispatcher is not None, "it is kept for a run"
+        assert self._dispatcher is not None, "`keep` has set it"
         queue, book = self._dispatcher.queue, self._dispatcher.book
         demand = queue.demand(SEATS) - queue.stuck(SEATS) + book.in_use.get(SEATS, 0)
         return math.ceil(min(demand, self._settings.num_evaluation_workers) / self._seats)
@@ -192,7 +189,7 @@ class EnvironmentHosts:
     def _shrink(self, count: int, kept: list[apart.RemoteHost]) -> None:
         for name in [name for name, connecting in self._pending.items() if connecting is None][:count]:
             del self._pending[name]
-            self._say(drop=name)
+            self._send(drop=name)
             count -= 1
         for host in sorted(kept, key=lambda host: host.load)[:count]:
             host.is_retiring = True
@@ -203,31 +200,31 @@ class EnvironmentHosts:
         if dispatcher is not None and dispatcher.book.limits.get(SEATS) != limit:
             dispatcher.set_limit(SEATS, limit)
 
-    # What becomes of one.
+    # The life of one host.
 
     async def _claim(self, name: str, where: apart.Whereabouts) -> None:
         host = apart.RemoteHost(name, where.address, self._seats, self._ended)
         try:
             await host.connect(where)
         except ConnectionError as error:
-            self._say(drop=name)
+            self._send(drop=name)
             self._failed(name, str(error))
             return
         self._pending.pop(name, None)
-        self._pause_s, self._waits = FIRST_PAUSE_S, ""
+        self._pause_s, self._wait_reason = FIRST_PAUSE_S, ""
         self._hosts.add(host)
         self._set_limit()
         self._emit(EnvironmentHostStarted(name, host.node, host.seats))
 
     def _ended(self, host: apart.RemoteHost) -> None:
-        """Follow the end of a host that was up, whoever ended it."""
+        """Handle the end of a host that was up, whatever ended it."""
         self._hosts.remove(host)
-        self._say(drop=host.name)
+        self._send(drop=host.name)
         self._set_limit()
         self._emit(EnvironmentHostEnded(host.name, host.node, host.load, host.why_gone))
 
     def _failed(self, name: str, why: str) -> None:
-        """Follow the end of a host that has not come up: the next one is asked for after a pause."""
+        """Handle a host that did not come up: the next one is requested after a pause."""
         self._pending.pop(name, None)
         if self._is_closing:
             return
@@ -235,62 +232,62 @@ class EnvironmentHosts:
         if now >= self._not_before:
             self._not_before = now + self._pause_s
             self._pause_s = min(LONGEST_PAUSE_S, 2 * self._pause_s)
-        self._tell_waits(name, f"no host starts: {why}")
+        self._report_wait(name, f"no host starts: {why}")
 
-    def _tell_waits(self, name: str, why: str) -> None:
-        """Tell once what is waited for."""
-        if why != self._waits:
-            self._waits = why
+    def _report_wait(self, name: str, why: str) -> None:
+        """Report once what hosts are waiting for."""
+        if why != self._wait_reason:
+            self._wait_reason = why
             self._emit(EnvironmentHostWaits(name, why))
 
-    # The process that speaks to Ray.
+    # The process that talks to Ray.
 
     @property
     def _is_joined(self) -> bool:
         return self._joined.done() and self._joined.exception() is None
 
-    def _say(self, **told: Any) -> None:
+    def _send(self, **told: Any) -> None:
         process = self._process
         if process is not None and process.returncode is None and process.stdin is not None:
             process.stdin.write(json.dumps(told).encode() + b"\n")
 
-    async def _followed(self) -> None:
-        """Have a process that speaks to Ray, and another one whenever it has ended, until the hosts are closed."""
+    async def _keep_process(self) -> None:
+        """Run a process that talks to Ray, and start another whenever it ends, until the hosts are closed."""
         loop, pause_s = asyncio.get_running_loop(), FIRST_PAUSE_S
         while True:
             began = loop.time()
             with tempfile.TemporaryFile(prefix="headgate-hosts-") as printed:
-                why = await self._spoken(printed)
+                why = await self._run_process(printed)
             if self._is_closing:
                 return
             if not self._joined.done():
                 self._joined.set_exception(EnvironmentHostsError(why, next_step=self._next_step))
                 return
             pause_s = FIRST_PAUSE_S if loop.time() - began > _SETTLED_S else min(LONGEST_PAUSE_S, 2 * pause_s)
-            if not self._waits.startswith(why):
+            if not self._wait_reason.startswith(why):
                 self._emit(EnvironmentClusterLost(why, pause_s))
-            self._waits = why
+            self._wait_reason = why
             await asyncio.sleep(pause_s)
 
-    async def _spoken(self, printed: IO[bytes]) -> str:
+    async def _run_process(self, printed: IO[bytes]) -> str:
         """Run one such process to its end; return why it ended."""
         self._process = process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-P", "-m", "headgate.run.hosts"),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=printed,
-            start_new_session=True,  # a Ctrl-C is for the run, which gives back in its own order
+            start_new_session=True,  # Ctrl-C must reach only the run, which gives places back in its own order
         )
         why = ""
         try:
-            assert process.stdin is not None, "it was started with pipes"
+            assert process.stdin is not None, "the process was started with pipes"
             assert process.stdout is not None, "likewise"
             process.stdin.write(json.dumps(self._order).encode() + b"\n")
             for name, connecting in self._pending.items():
                 if connecting is None:
-                    self._say(ask=name)
+                    self._send(ask=name)
             async for line in process.stdout:
-                why = self._hear(json.loads(line)) or why
+                why = self._handle(json.loads(line)) or why
             await process.wait()
         finally:
             if process.returncode is None:
@@ -298,12 +295,12 @@ class EnvironmentHosts:
                 await process.wait()
         return why or f"the Ray cluster of the hosts is gone{_last_line(printed)}"
 
-    def _hear(self, told: dict[str, Any]) -> str:
-        """Follow what the process says; return why it will end, when it says so."""
+    def _handle(self, told: dict[str, Any]) -> str:
+        """Handle a message of the process; return why it will end, if it says so."""
         if "says" in told:
             if not self._joined.done():
                 self._joined.set_result(None)
-            self._waits = ""
+            self._wait_reason = ""
             self._order |= {name: told[name] for name in ("owns_pool", "owns_ledger")}
             self._emit(EnvironmentClusterJoined(told["says"]))
         elif "host" in told and told["host"] in self._pending:
@@ -311,9 +308,9 @@ class EnvironmentHosts:
             claim = self._claim(name, apart.Whereabouts(**told["where"]))
             self._pending[name] = asyncio.get_running_loop().create_task(claim)
         elif "host" in told:
-            self._say(drop=told["host"])
+            self._send(drop=told["host"])
         elif "waits" in told:
-            self._tell_waits(told["waits"], f"a host stands in line: {told['why']}")
+            self._report_wait(told["waits"], f"a host is queued: {told['why']}")
         elif "gone" in told and told["gone"] in self._pending:
             self._failed(told["gone"], told["why"])
         self._next_step = str(told.get("next_step", self._next_step))
@@ -321,8 +318,8 @@ class EnvironmentHosts:
 
 
 def _last_line(printed: IO[bytes]) -> str:
-    """Return the last line that a process printed, but for Ray's own log, as an addition to a sentence."""
+    """Return the last line that a process printed, except Ray's own log, to append to a sentence."""
     printed.seek(max(0, printed.seek(0, 2) - 4_096))
     lines = [line.strip() for line in printed.read().decode(errors="replace").splitlines()]
     lines = [line for line in lines if line and line[0] not in "[("]
-    return f"; the last that was heard: {lines[-1][:300]}" if lines else ""
+    return f"; its last output: {lines[-1][:300]}" if lines else ""

@@ -1,4 +1,4 @@
-"""What one model may spend in any 24 h: reserved before it is sent, settled when it is answered."""
+"""What one model may spend in any 24 h: reserved before a request is sent, settled when it is answered."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from typing import Final
 from headgate.core import DAY_S, NO_SPENDING, ModelBudget, Spending
 
 BUCKET_S: Final = 60.0
-"""What is spent within one minute leaves the window together, so that it holds at most 1 441 entries."""
+"""Spending of one minute leaves the window together, so the window holds at most 1 441 entries."""
 
 
 class SpendingWindow:
-    """Spending over any 24 h, by the minute. Pure: `now` is given, and never goes back.
+    """Spending over any 24 h, by the minute. Pure: `now` is passed in, and never goes back.
 
-    A minute leaves 24 h after its end: what was spent counts for 24 h at least, and for a minute longer at most.
+    A minute leaves 24 h after its end, so spending counts for at least 24 h, and at most one minute longer.
     Invariant: `total` equals the sum of the minutes.
     """
 
@@ -30,14 +30,14 @@ class SpendingWindow:
         self._now = 0.0
 
     def restore(self, spent: Iterable[tuple[float, Spending]]) -> None:
-        """Count what was spent before, each in the minute of its own time, whenever this window was asked last."""
+        """Count earlier spending, as (time, spending) pairs, each in the minute of its own time."""
         for at, amount in spent:
             minute = int(at // BUCKET_S)
             if at <= self._now and _leaves_at(minute) > self._now:
                 self._count(minute, amount)
 
     def _count(self, minute: int, amount: Spending) -> None:
-        """Count into a minute; what is counted most often is recent, so its place is looked for from the end."""
+        """Count into a minute, searching from the end, since most amounts are recent."""
         place = len(self._minutes)
         while place and self._minutes[place - 1][0] > minute:
             place -= 1
@@ -48,7 +48,7 @@ class SpendingWindow:
         self._total = self._total.plus(amount)
 
     def add(self, spent: Spending, now: float) -> None:
-        """Count what was spent at `now`."""
+        """Count `spent` at `now`."""
         self._forget(now)
         self._count(int(self._now // BUCKET_S), spent)
 
@@ -89,7 +89,7 @@ def _leaves_at(minute: int) -> float:
 
 _SETTINGS: Final = ("daily_tokens", "daily_requests", "daily_cost")
 _PER_UNIT: Final = (1, 1, 1e6)
-"""Of what is counted, by one of what the setting counts: a cost is counted in millionths."""
+"""Counted units per unit of the setting: a cost is counted in millionths."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +97,8 @@ class DailyLimits:
     """What may be spent in any 24 h; None is no limit.
 
     Attributes:
-        tokens: prompt and completion.
-        cost_micro: millionths of the currency.
+        tokens: prompt and completion tokens together.
+        cost_micro: cost in millionths of the currency.
     """
 
     tokens: int | None = None
@@ -112,7 +112,7 @@ class DailyLimits:
 
     @property
     def any(self) -> bool:
-        """True when something is limited."""
+        """True if there is any limit."""
         return self.each != (None, None, None)
 
     def capped(self, wanted: Spending) -> Spending:
@@ -120,7 +120,7 @@ class DailyLimits:
         return Spending(*(w if most is None else min(w, most) for w, most in zip(wanted, self.each, strict=True)))
 
     def share(self, part: float) -> Spending:
-        """Return a part of every limit, rounded up; 0 of what is not limited."""
+        """Return a fraction of every limit, rounded up; 0 where there is no limit."""
         return Spending(*(math.ceil(part * (limit or 0)) for limit in self.each))
 
     def fit(self, spent: Spending) -> bool:
@@ -128,11 +128,11 @@ class DailyLimits:
         return not self.broken_by(spent)
 
     def bound(self, amount: Spending) -> Spending:
-        """Return `amount` without what is not limited."""
+        """Return `amount` with 0 where there is no limit."""
         return Spending(*(0 if most is None else part for part, most in zip(amount, self.each, strict=True)))
 
     def broken_by(self, spent: Spending) -> str:
-        """Return which limit `spent` breaks first, as its setting is called; empty when it breaks none."""
+        """Return the name of the setting whose limit `spent` exceeds first; empty when it exceeds none."""
         for name, part, most in zip(_SETTINGS, spent, self.each, strict=True):
             if most is not None and part > most:
                 return name
@@ -147,14 +147,14 @@ class DailyLimits:
 
 @dataclass(frozen=True, slots=True)
 class Exhausted:
-    """A request does not fit into what is left of a day.
+    """A request does not fit into the rest of a day's budget.
 
     Attributes:
         limit: `daily_tokens`, `daily_requests` or `daily_cost`.
-        used: of it, settled and reserved; the cost in whole currency.
-        allowed: of it.
-        needed: of it, by the request.
-        until: when there is room for it; None when it is more than a whole day's budget.
+        used: amount settled and reserved; a cost in whole units of the currency, like the next two.
+        allowed: the limit's value.
+        needed: amount that the request needs.
+        until: when it will fit; None when it exceeds a whole day's budget.
     """
 
     limit: str
@@ -165,15 +165,15 @@ class Exhausted:
 
 
 class DailyBudget:
-    """The day's budget of one model. Pure; owned by the campaign, shared by all of its environments.
+    """The daily budget of one model. Pure; owned by the campaign, shared by all environments.
 
-    Every episode has one hold at most: what it may still spend, counted as if it were spent. A hold grows before a
+    Every episode has at most one hold: what it may still spend, counted as if it were spent. A hold grows before a
     request that needs more, shrinks by what the request took, and is dropped with the episode, so that each part of it
-    is either settled or released, once. Law: what is settled and held stays within the limits, but for what requests
+    is either settled or released, once. Law: settled and held amounts stay within the limits, except for what requests
     took beyond the hold that they were sent under, and for limits that were lowered.
 
-    Where other processes spend of the same day, this one has a *grant*, and a request is sent once the grant covers it.
-    Law: what was spent since the grant was given and what is in flight stay within the grant, likewise.
+    Where other processes spend from the same budget, this one has a *grant*, and sends a request once the grant covers
+    it. Law: what was spent since the grant and what is in flight stay within the grant, with the same exceptions.
     """
 
     def __init__(self, limits: DailyLimits) -> None:
@@ -187,24 +187,24 @@ class DailyBudget:
         self._others = NO_SPENDING
         self._grant: Spending | None = None
         self.spent = NO_SPENDING
-        """What this process spent since it began."""
+        """What this process has spent since it started."""
         self._spent_before_grant = NO_SPENDING
         self._reported = NO_SPENDING
 
     # Shared with other processes.
 
     def report(self) -> Spending:
-        """Return what was spent since the last report; it counts as reported from now on."""
+        """Return what was spent since the last report, and mark it as reported."""
         spent, self._reported = self.spent.less(self._reported), self.spent
         return spent
 
     def put_back(self, spent: Spending) -> None:
-        """Report this once more: nobody may have heard of it."""
+        """Include `spent` in the next report again, because this report may have been lost."""
         self._reported = self._reported.less(spent)
 
     @property
     def allowed(self) -> Spending:
-        """What is left of the grant; 0 of what is not limited."""
+        """The rest of the grant; 0 where there is no limit."""
         used = self.spent.less(self._spent_before_grant)
         return self.limits.bound((self._grant or NO_SPENDING).less(used))
 
@@ -214,19 +214,19 @@ class DailyBudget:
         return self.held.plus(self._others)
 
     def room(self, now: float) -> Spending:
-        """Return what is left of the day, whoever holds it; 0 of what is not limited."""
+        """Return what is left of the day's budget, whichever process holds it; 0 where there is no limit."""
         return self.limits.share(1).less(self.limits.bound(self._window.total(now)))
 
     def asked(self, kept: Spending) -> None:
-        """Have only `kept` of what is left of the grant until the answer to a question that is being put now."""
+        """Reduce the grant to `kept` until the answer to the request for a new one, which is sent now."""
         self._grant, self._spent_before_grant = kept, self.spent
 
     def granted(self, grant: Spending, others: Spending) -> None:
-        """Take the answer: what may be spent from the question on, and what the other processes may."""
+        """Store a new grant: what may be spent since `asked`, and what the other processes may."""
         self._grant, self._others = grant, others
 
     def covers(self, key: str, needed: Spending) -> bool:
-        """Have a request of `key` in flight that may take `needed`, if the grant covers it; return whether it does."""
+        """Count a request of `key` that may take `needed` as in flight; return False if the grant does not cover it."""
         before = self._flights.get(key, NO_SPENDING)
         after = before.at_least(needed)
         in_flight = self._in_flight.plus(after.less(before))
@@ -238,24 +238,24 @@ class DailyBudget:
 
     @property
     def holds_more_than_granted(self) -> bool:
-        """Whether others do not know yet of something that is held."""
+        """Whether holds exceed the grant, so that the other processes do not know of all of them yet."""
         return self._grant is not None and any(self.limits.bound(self.held.less(self.allowed)))
 
     def _landed(self, key: str) -> None:
         self._in_flight = self._in_flight.less(self._flights.pop(key, NO_SPENDING))
 
     def restore(self, spent: Iterable[tuple[float, Spending]], now: float) -> None:
-        """Take over what was spent before `now`, as (time, spending) pairs."""
+        """Count what was spent before `now`, as (time, spending) pairs."""
         self._window.total(now)
         self._window.restore(spent)
 
     def hold(self, key: str, needed: Spending, now: float) -> Exhausted | None:
-        """Have at least `needed` held for `key`; return why that does not fit, and change nothing then."""
+        """Hold at least `needed` for `key`; if that does not fit, return why and change nothing."""
         before = self._holds.get(key, NO_SPENDING)
         after = before.at_least(needed)
         grown = after.less(before)
         if not self.limits.fit(after):
-            return self._refusal(NO_SPENDING, after, None)  # not even an empty day has room for it
+            return self._refusal(NO_SPENDING, after, None)  # exceeds the budget of a whole day
         held = self.held.plus(grown)
         if not self.limits.fit(self._window.total(now).plus(self._others).plus(held)):
             return self._exhausted(grown, now)
@@ -268,7 +268,7 @@ class DailyBudget:
         return self._holds.get(key, NO_SPENDING)
 
     def settle(self, key: str, spent: Spending, now: float) -> None:
-        """Count what a request took; the hold of `key` shrinks by it."""
+        """Count what a request took, and reduce the hold of `key` by it."""
         self._window.add(spent, now)
         self.spent = self.spent.plus(spent)
         self._landed(key)
@@ -295,19 +295,19 @@ class DailyBudget:
         self._in_flight = NO_SPENDING
 
     def used(self, now: float) -> Spending:
-        """Return what was spent in the last 24 h, by all processes and without what is held."""
+        """Return what all processes spent in the last 24 h, without holds."""
         return self._window.total(now)
 
     def lacks(self, needed: Spending, now: float) -> Exhausted | None:
-        """Return why `needed` would not fit now beside everything that is held; None when it would."""
+        """Return why `needed` would not fit now in addition to all holds; None when it would."""
         if self.limits.fit(self._window.total(now).plus(self.promised).plus(needed)):
             return None
         return self._exhausted(needed, now)
 
     def _exhausted(self, needed: Spending, now: float) -> Exhausted:
         spent = self._window.total(now).plus(self.promised)
-        # What is held is counted as if it stayed. If that alone leaves no room, the episodes that hold it have to end
-        # first, whenever that is; the caller asks again then.
+        # Holds are counted as if they stayed. If they alone leave no room, the episodes that have them must end first,
+        # at an unknown time; the caller asks again then.
         until = self._when(self.promised.plus(needed), now)
         return self._refusal(spent, needed, self._when(needed, now) if until is None else until)
 
@@ -322,7 +322,7 @@ class DailyBudget:
         return self._window.when(lambda left: self.limits.fit(left.plus(wanted)), now)
 
     def validate(self) -> None:
-        """Assert that what is held is the sum of the holds, and the window's invariant."""
+        """Assert that `held` is the sum of the holds, and the window's invariant."""
         for parts, whole in ((self._holds, self.held), (self._flights, self._in_flight)):
             together = reduce(Spending.plus, parts.values(), NO_SPENDING)
             assert together == whole, (together, whole)

@@ -9,20 +9,20 @@ from typing import Final, TypeVar
 from headgate.core import Message, Spending
 
 _CHARS_PER_TOKEN: Final = 4.0
-"""Of English text in the vocabularies in use; what an endpoint reports replaces it."""
+"""Typical of English text in common vocabularies; adjusted by the counts that an endpoint reports."""
 
 _FRAME_CHARS: Final = 16
-"""What the frame of one message (its role and marks, about 4 tokens) takes besides its text."""
+"""Size of a message's frame (its role and delimiters, about 4 tokens) in addition to its text."""
 
 _COMPLETION_TOKENS: Final = 512.0
-"""Assumed of a reply before there was any, where the request sets no `max_tokens`."""
+"""Assumed length of a reply before the first one, where the request sets no `max_tokens`."""
 
 _WEIGHT: Final = 0.05
-"""Of the newest observation in a running mean."""
+"""Weight of the newest observation in a running mean."""
 
 
 def prompt_chars(messages: Iterable[Message]) -> int:
-    """Return the size of messages in characters, with what their frames take."""
+    """Return the size of messages in characters, including their frames."""
     chars = 0
     for message in messages:
         chars += len(message.content) + _FRAME_CHARS
@@ -39,7 +39,7 @@ class Habits:
 
     Attributes:
         sample: mean spending of a whole sample; None before the first.
-        reports_usage: False once an answer came without a count of its tokens.
+        reports_usage: False once an answer had no token counts.
     """
 
     __slots__ = ("_chars_per_token", "_completion_tokens", "_sample", "reports_usage")
@@ -51,29 +51,29 @@ class Habits:
         self.reports_usage = True
 
     def tokens_of(self, chars: int) -> int:
-        """Return the tokens that so many characters probably are, rounded up."""
+        """Return the estimated number of tokens in `chars` characters, rounded up."""
         return int(chars / self._chars_per_token) + 1
 
     @property
     def completion_tokens(self) -> int:
-        """What a reply probably takes."""
+        """Estimated completion tokens of a reply, rounded up."""
         return int(self._completion_tokens) + 1
 
     @property
     def sample(self) -> Spending | None:
-        """What a whole sample probably takes, rounded up; None before the first."""
+        """Estimated spending of a whole sample, rounded up; None before the first."""
         if self._sample is None:
             return None
         return Spending(*(int(part + 0.999) for part in self._sample))
 
     def answered(self, chars: int, prompt_tokens: int, completion_tokens: int) -> None:
-        """Learn from an answer whose tokens its endpoint counted."""
+        """Update the means with an answer whose tokens the endpoint counted."""
         ratio = min(max(chars / max(prompt_tokens, 1), 0.5), 16.0)
         self._chars_per_token += _WEIGHT * (ratio - self._chars_per_token)
         self._completion_tokens += _WEIGHT * (completion_tokens - self._completion_tokens)
 
     def ended(self, spent: Spending) -> None:
-        """Learn from a whole sample."""
+        """Update the mean with a whole sample."""
         mean = self._sample or spent
         self._sample = tuple(old + _WEIGHT * (new - old) for old, new in zip(mean, spent, strict=True))
 
@@ -81,7 +81,7 @@ class Habits:
 _Number = TypeVar("_Number", int, float)
 
 COMPLETION_FLOOR: Final = 16
-"""A request that leaves fewer tokens than this for its reply is not sent: hardly any answer fits into them."""
+"""A request that leaves fewer tokens than this for its reply is not sent, since hardly any answer would fit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +89,9 @@ class SampleLimits:
     """What one sample may take; None is no limit.
 
     Attributes:
-        tokens: prompt and completion over all requests: a conversation is paid for again with every turn.
-        completion_tokens: completion over all requests.
-        time_s: seconds of the answered requests together; waiting, back-off and failed attempts do not count.
+        tokens: prompt and completion tokens of all requests; every turn pays for the conversation again.
+        completion_tokens: completion tokens of all requests.
+        time_s: total seconds of the answered requests; waiting, back-off and failed attempts do not count.
     """
 
     tokens: int | None = None
@@ -100,11 +100,11 @@ class SampleLimits:
 
     @property
     def any(self) -> bool:
-        """True when something is limited."""
+        """True if there is any limit."""
         return self.tokens is not None or self.completion_tokens is not None or self.time_s is not None
 
     def and_also(self, other: SampleLimits) -> SampleLimits:
-        """Return the limits that keep both."""
+        """Return the stricter of each limit."""
         return SampleLimits(
             _smaller(self.tokens, other.tokens),
             _smaller(self.completion_tokens, other.completion_tokens),
@@ -114,21 +114,21 @@ class SampleLimits:
 
 @dataclass(frozen=True, slots=True)
 class Allowed:
-    """A request fits; `max_completion` is how long its reply may be at most, None when nothing bounds it."""
+    """A request fits; `max_completion` is the maximum tokens of its reply, None when nothing bounds it."""
 
     max_completion: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """The sample has used up a budget: `limit` names its setting, `reason` is a sentence about it."""
+    """The sample has used up a budget: `limit` names its setting, `reason` is a sentence that explains it."""
 
     limit: str
     reason: str
 
 
 class SampleBudget:
-    """The budget of one sample. Pure; owned by its conversation, told of every answer."""
+    """The budget of one sample. Pure; owned by its conversation, which reports every answer."""
 
     __slots__ = ("completion_tokens", "limits", "prompt_tokens", "replies", "time_s")
 
@@ -140,7 +140,7 @@ class SampleBudget:
         self.replies = 0
 
     def ask(self, prompt_tokens: int) -> Allowed | Spent:
-        """Return whether a request with a prompt of about so many tokens may be sent."""
+        """Return whether a request with a prompt of about `prompt_tokens` may be sent."""
         late = self.late()
         if late is not None:
             return late
@@ -161,7 +161,7 @@ class SampleBudget:
         return Allowed(left)
 
     def answered(self, prompt_tokens: int, completion_tokens: int, took_s: float) -> Spent | None:
-        """Count an answer; return that it came too late to be used, if it did."""
+        """Count an answer; return `Spent` if it came too late to be used."""
         self.prompt_tokens += prompt_tokens
         self.completion_tokens += completion_tokens
         self.time_s += took_s
@@ -170,7 +170,7 @@ class SampleBudget:
         return self.late() if limit_s is not None and self.time_s > limit_s else None
 
     def late(self) -> Spent | None:
-        """Return that the time of the model is over, if it is."""
+        """Return `Spent` if the model's time is used up."""
         limit_s = self.limits.time_s
         if limit_s is None or self.time_s < limit_s:
             return None

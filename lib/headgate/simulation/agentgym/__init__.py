@@ -1,4 +1,4 @@
-"""An AgentGym server with the bundled games behind it, and faults: `python -m headgate.simulation.agentgym`."""
+"""An AgentGym server over the built-in games, with faults to inject: `python -m headgate.simulation.agentgym`."""
 
 from headgate.simulation.agentgym.server import GAMES, Fault, SimulatedServer
 

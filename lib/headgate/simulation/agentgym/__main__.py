@@ -1,4 +1,4 @@
-"""Serves a game as an AgentGym server does; prints its address on the first line."""
+"""Serves a game like an AgentGym server; prints its address on the first line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The HTTP interface of AgentGym's servers of babyai and textcraft, in front of the bundled environments."""
+"""The HTTP API of AgentGym's servers for babyai and textcraft, over the built-in environments."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FaultKind = Literal["hang", "status", "error", "no_json", "exit"]
 
 @dataclass(frozen=True, slots=True)
 class Game:
-    """Which bundled environment plays, and where in its opening AgentGym's first observation begins."""
+    """The built-in environment of a game, and the text in its opening at which AgentGym's first observation begins."""
 
     environment: str
     begins_at: str
@@ -34,13 +34,13 @@ GAMES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What the server does wrong with calls of one path, from the call after `after` good ones on.
+    """A fault of the server in all calls of one path, after `after` good ones.
 
     Attributes:
-        path: such as `/step`.
-        kind: never answer, answer status 500, answer 200 with an error, answer no JSON, or exit the process.
-        after: calls of the path, counted from now, that go well.
-        is_carried_out: whether a call that hangs takes effect before.
+        path: the path, such as `/step`.
+        kind: never answer, answer status 500, answer 200 with an error, answer something other than JSON, or exit.
+        after: number of calls of the path, from now on, that succeed.
+        is_carried_out: whether a faulty call takes effect before the fault.
     """
 
     path: str
@@ -89,11 +89,11 @@ class SimulatedServer:
         return tuple(self._sessions)
 
     def plan(self, fault: Fault) -> None:
-        """Do this wrong from now on, in place of what was planned for its path."""
+        """Apply a fault from now on, replacing an earlier one for its path."""
         self._faults[fault.path] = fault
 
     def let_go(self) -> None:
-        """Answer the calls that hang."""
+        """Answer the hanging calls."""
         self._let_go.set()
 
     @web.middleware
@@ -103,12 +103,11 @@ class SimulatedServer:
             if fault is not None:
                 self._faults[request.path] = replace(fault, after=fault.after - 1)
             return await handler(request)
-        if fault.is_carried_out:
-            await handler(request)
+        answer = await handler(request) if fault.is_carried_out else None
         if fault.kind == "hang":
             self.is_hanging.set()
             await self._let_go.wait()
-            return await handler(request)
+            return await handler(request) if answer is None else answer
         if fault.kind == "exit":
             os._exit(1)
         if fault.kind == "no_json":

@@ -23,16 +23,16 @@ class EngineRequest:
     Invariants: `generated <= limit`; once `finish` is set nothing changes any more.
 
     Attributes:
-        request_id: by which it is aborted and told about.
-        prompt: words; a word is a token here.
-        max_tokens: that it asked for.
+        request_id: its id in the engine, by which it is aborted and reported.
+        prompt: its words; a word counts as a token.
+        max_tokens: the limit in the request.
         natural_tokens: length at which the model would stop by itself.
         generated: tokens so far.
         finish: how it ended; None while it has not.
-        may_pass: it goes on although answers are held.
-        is_gibberish: it was computed with weights that were thrown away.
+        may_pass: whether it continues although answers are held.
+        is_gibberish: whether it was computed after the weights were lost.
         granted: set when it has a slot, or has ended without one.
-        interrupted: set when it has to look up from computing.
+        interrupted: set when it must stop computing.
     """
 
     request_id: str
@@ -48,36 +48,36 @@ class EngineRequest:
 
     @property
     def limit(self) -> int:
-        """Tokens that it generates unless it is aborted."""
+        """Number of tokens that it generates unless it is aborted."""
         return min(self.max_tokens, self.natural_tokens)
 
     @property
     def tokens(self) -> int:
-        """Tokens that it holds in the cache while it runs."""
+        """Tokens that it occupies in the cache while it runs."""
         return len(self.prompt) + self.generated
 
     def text(self, start: int = 0) -> str:
-        """Return the generated text from token `start` on: the words of the prompt, over and over."""
+        """Return the generated text from token `start` on: the words of the prompt, repeated."""
         words = (GIBBERISH,) if self.is_gibberish else self.prompt
         said = " ".join(words[index % len(words)] for index in range(start, self.generated))
         return f" {said}" if start and said else said
 
 
 class Bell:
-    """Wakes everybody who waits for a state. Owned by one engine; lives in one event loop."""
+    """Wakes tasks that wait for a condition. Owned by one engine; lives in one event loop."""
 
     def __init__(self) -> None:
         self._waiters: set[asyncio.Future[None]] = set()
 
     def ring(self) -> None:
-        """Have everybody who waits look at the state."""
+        """Make all waiters evaluate their conditions again."""
         waiters, self._waiters = self._waiters, set()
         for waiter in waiters:
             if not waiter.done():
                 waiter.set_result(None)
 
     async def until(self, is_so: Callable[[], bool]) -> None:
-        """Return once `is_so()`; it is asked now and whenever the bell has rung."""
+        """Return once `is_so()` is true; it is evaluated now and whenever the bell rings."""
         while not is_so():
             waiter = asyncio.get_running_loop().create_future()
             self._waiters.add(waiter)
@@ -88,22 +88,22 @@ class Bell:
 
 
 class EngineCore:
-    """What both APIs share. Owned by one `FakeEngine`; used from one event loop.
+    """The engine behind both APIs. Owned by one `FakeEngine`; used from one event loop.
 
-    A request is served by whoever iterates `serve`: there are no tasks, so that a call which is cancelled takes its
-    request with it.
+    A request is served by the caller that iterates `serve`; there are no background tasks, so a cancelled call ends its
+    request, too.
 
-    Invariants (`validate`): never more than `slots` run; a request is in one of the two places only.
+    Invariants (`validate`): at most `slots` requests run; no request is both running and waiting.
 
     Attributes:
-        running: what has a slot, in the order in which it got one.
-        waiting: what is in line, its head first.
+        running: requests with a slot, in the order in which they got one.
+        waiting: queued requests, in order.
         ended: how requests have ended, in order.
-        released: tags of memory that were released (SGLang's `offload_tags`, vLLM's `sleeping_tags`).
-        died_of: what it died of, in a sentence; empty while it lives.
-        is_stopped: the whole process stands still.
-        held_at: answers stop at so many tokens, unless they may pass.
-        turn: changes of memory are made one after the other: who makes one looks at the state under this lock.
+        released: memory tags that were released (SGLang's `offload_tags`, vLLM's `sleeping_tags`).
+        died_of: the cause of its death, as a sentence; empty while it is alive.
+        is_stopped: whether the whole process is stopped.
+        held_at: number of tokens at which answers pause, unless they may pass.
+        turn: lock that serializes changes of memory, including the checks before them.
     """
 
     def __init__(self, plan: EnginePlan, on_death: Callable[[], None]) -> None:
@@ -138,12 +138,12 @@ class EngineCore:
         return any(request.request_id == request_id for request in self.requests())
 
     def requests(self) -> Iterator[EngineRequest]:
-        """Yield what runs, then what waits."""
+        """Yield running requests, then waiting ones."""
         yield from self.running
         yield from self.waiting
 
     async def serve(self, request: EngineRequest) -> AsyncGenerator[int, None]:
-        """Serve a request, and yield the number of its tokens whenever there is one more.
+        """Serve a request, and yield its number of tokens after each new one.
 
         Ends when the request has ended; closing or cancelling it earlier aborts the request.
         """
@@ -159,12 +159,12 @@ class EngineCore:
             self._end(request, "abort")
 
     def abort(self, is_meant: Callable[[str], bool]) -> None:
-        """End the requests whose ids are meant, with what they have."""
+        """End the requests whose ids match, with the tokens that they have."""
         for request in [request for request in self.requests() if is_meant(request.request_id)]:
             self._end(request, "abort")
 
     def pause(self) -> None:
-        """Grant no slot any more; what runs goes on."""
+        """Stop granting slots; running requests continue."""
         self.is_paused = True
         self.bell.ring()
 
@@ -175,7 +175,7 @@ class EngineCore:
         self.bell.ring()
 
     async def release(self, tags: Iterable[str]) -> None:
-        """Release memory; nothing is scheduled meanwhile."""
+        """Release memory; no request is scheduled meanwhile."""
         with self._moving_memory():
             self.released.update(tags)
             if self.plan.api == "sglang" and WEIGHTS in tags and self._is_releasable:
@@ -184,20 +184,20 @@ class EngineCore:
             await asyncio.sleep(self.plan.release_s)
 
     async def take(self, tags: Iterable[str]) -> None:
-        """Take memory again; nothing is scheduled meanwhile."""
+        """Take memory again; no request is scheduled meanwhile."""
         with self._moving_memory():
             await asyncio.sleep(self.plan.resume_s if WEIGHTS in tags else 0)
             self.released.difference_update(tags)
 
     def die(self, reason: str) -> None:
-        """Die at once: every connection breaks, nothing is answered any more."""
+        """Die at once: every connection breaks, and nothing is answered any more."""
         if not self.died_of:
             self.died_of = reason
             self._on_death()
             self.bell.ring()
 
     def validate(self) -> None:
-        """Raise AssertionError where an invariant does not hold."""
+        """Raise AssertionError if an invariant does not hold."""
         assert len(self.running) <= self.plan.slots, f"{len(self.running)} run in {self.plan.slots} slots"
         assert not set(self.running) & set(self.waiting), "a request runs and waits"
 
@@ -215,7 +215,7 @@ class EngineCore:
         is_barred = self.is_paused or self._is_moving_memory or bool(self.died_of)
         while self.waiting and not is_barred and len(self.running) < self.plan.slots:
             request = self.waiting[0]
-            promised = sum(len(each.prompt) + each.limit for each in [*self.running, request])  # at their ends
+            promised = sum(len(each.prompt) + each.limit for each in [*self.running, request])  # when complete
             if self.running and promised > self.plan.token_room:
                 return
             if self.released and self._is_releasable:
@@ -226,7 +226,7 @@ class EngineCore:
             self.bell.ring()
 
     async def _generate(self, request: EngineRequest) -> bool:
-        """Generate one token; False where it has ended."""
+        """Generate one token; return False if the request has ended."""
         if request.finish is None:
             await self._spend(request, self.plan.token_s)
             await self.bell.until(lambda: self._may_generate(request))
@@ -240,14 +240,14 @@ class EngineCore:
         return True
 
     async def _spend(self, request: EngineRequest, seconds: float) -> None:
-        """Let `seconds` pass, fewer where the request is interrupted."""
+        """Wait for `seconds`, or until the request is interrupted."""
         if seconds <= 0:
             await asyncio.sleep(0)
             return
         await until_set(request.interrupted, seconds)
 
     def _may_generate(self, request: EngineRequest) -> bool:
-        """Return whether neither the process is stopped nor the answer held."""
+        """Return whether the process is running and the answer is not held."""
         if self.is_stopped:
             return False
         is_held = self.held_at is not None and request.generated >= self.held_at and not request.may_pass

@@ -1,4 +1,4 @@
-"""What the HTTP faces of both APIs have in common: routes, generation, faults before the routes, who may enter."""
+"""Common parts of both HTTP APIs: routes, generation, faults injected before the routes, authorization."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ GENERATION: Final = frozenset({CHAT, COMPLETIONS, "/generate"})
 
 @dataclass(slots=True)
 class Failure:
-    """Calls that are to be answered with a failure.
+    """A failure to return for the next calls.
 
     Attributes:
-        left: how many still.
-        status: HTTP status of them.
-        path: of the calls that are meant; None for all control routes.
-        is_carried_out: the call takes effect although it is answered so, as when a proxy gave up too early.
+        left: number of calls still to fail.
+        status: their HTTP status.
+        path: path of the calls; None for all control routes.
+        is_carried_out: whether a call takes effect despite its failure, as when a proxy gave up too early.
     """
 
     left: int
@@ -39,7 +39,7 @@ class Failure:
 
 
 class Trouble:
-    """What happens to calls before they reach a route. Owned by one engine."""
+    """Injects faults into calls before they reach a route. Owned by one engine."""
 
     def __init__(self, core: EngineCore) -> None:
         self._core = core
@@ -50,10 +50,10 @@ class Trouble:
 
     @web.middleware
     async def middleware(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Record a call, and have it hang, fail or pass.
+        """Record a call, and let it hang, fail or pass.
 
-        A control call that has arrived is carried out, also where nobody waits for its answer any more; a request ends
-        when its client goes away.
+        A control call that has arrived is carried out even if its caller has gone; a generation request ends when its
+        client goes away.
         """
         self.calls.append(f"{request.method} {request.path}")
         self._core.bell.ring()
@@ -66,7 +66,7 @@ class Trouble:
         return await asyncio.shield(call)
 
     def close(self) -> None:
-        """Give up what is still being carried out."""
+        """Cancel the control calls in progress."""
         for call in self._under_way:
             call.cancel()
 
@@ -97,10 +97,10 @@ class Trouble:
 
 
 async def generate(http: web.Request, core: EngineCore, asked: Asked, answer: OpenAIAnswer) -> web.StreamResponse:
-    """Serve a request, and answer the call with it; a client that goes away aborts it.
+    """Serve a request, and answer the call with it; the request is aborted if its client goes away.
 
-    vLLM sends the headers of a stream before the request has a slot, SGLang only with the first token (it begins to
-    generate first, so that a refusal can still be a status).
+    vLLM sends the headers of a stream before the request has a slot, SGLang only with the first token, so that it can
+    still refuse with a status.
     """
     async with aclosing(core.serve(answer.request)) as tokens:
         if not asked.streams:
@@ -130,7 +130,7 @@ async def never() -> NoReturn:
 
 
 def is_there(weights: str) -> bool:
-    """Return whether an engine finds weights at a path."""
+    """Return whether there are weights at a path."""
     return Path(weights).exists()
 
 
@@ -140,7 +140,7 @@ def json_response(document: Any, status: int = 200) -> web.Response:
 
 
 class Face:
-    """The routes that both APIs have, over one core."""
+    """The routes common to both APIs, over one core."""
 
     def __init__(self, core: EngineCore) -> None:
         self._core = core
@@ -157,6 +157,6 @@ class Face:
 
 
 def bears(http: web.Request, key: str) -> bool:
-    """Return whether a call brings `key` as its bearer token."""
+    """Return whether a call has `key` as its bearer token."""
     scheme, _, token = http.headers.get("Authorization", "").partition(" ")
     return scheme.lower() == "bearer" and hmac.compare_digest(token.encode(), key.encode())

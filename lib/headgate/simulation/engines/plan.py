@@ -1,4 +1,4 @@
-"""What a fake engine is: its API, its size, its speed, and the flags that it was started with."""
+"""Configuration of a fake engine: its API, size and speed, and the flags that it was started with."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ KV_CACHE: Final = "kv_cache"
 class EnginePlan:
     """One fake engine.
 
-    The defaults answer at once; `FakeEngine.hold` lets a test decide when an answer goes on.
+    With the defaults it answers at once; `FakeEngine.hold` lets a test decide when an answer continues.
 
     Attributes:
         api: whose HTTP API it speaks.
-        slots: requests that it runs at most at once (`--max-running-requests`, `--max-num-seqs`).
+        slots: most requests that it runs at once (`--max-running-requests`, `--max-num-seqs`).
         token_room: tokens that its KV cache has room for.
-        reply_tokens: length of an answer where the request allows it.
-        prompt_token_s: seconds for each token of a prompt.
-        token_s: seconds for each generated token.
-        release_s: seconds that a call which releases memory takes.
-        resume_s: seconds that taking the memory of the weights again takes; other memory takes none.
-        has_memory_saver: SGLang's `--enable-memory-saver`; without it a release frees nothing, and nobody is told.
-        has_weights_backup: SGLang's `--enable-weights-cpu-backup`; without it weights are lost when they are released.
+        reply_tokens: length of an answer, if the request allows it.
+        prompt_token_s: seconds per token of a prompt.
+        token_s: seconds per generated token.
+        release_s: seconds that a call to release memory takes.
+        resume_s: seconds to resume the memory of the weights; other memory takes none.
+        has_memory_saver: SGLang's `--enable-memory-saver`; without it a release succeeds but frees nothing.
+        has_weights_backup: SGLang's `--enable-weights-cpu-backup`; without it released weights are lost.
         has_sleep_mode: vLLM's `--enable-sleep-mode`; without it sleeping frees nothing, either.
         has_dev_mode: vLLM's `VLLM_SERVER_DEV_MODE=1`, which adds the routes that change an engine.
-        api_key: asked for, where given.
+        api_key: required API key, if given.
         admin_key: SGLang's `--admin-api-key`.
     """
 

@@ -1,4 +1,4 @@
-"""A fake engine that runs: its address, its state for tests to read, and what tests do to it."""
+"""A running fake engine: its address, its state for tests to read, and the controls for tests."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _DIED: Final = 128 + signal.SIGQUIT
 
 
 class FakeEngine:
-    """A running fake engine. Made by `serve_engine`; everything is to be called from its event loop.
+    """A running fake engine. Made by `serve_engine`; call everything from its event loop.
 
-    Request ids are those by which the engine knows its requests: SGLang's `rid`; for vLLM `chatcmpl-` and the
-    X-Request-Id for a chat, `cmpl-`, that id and `-0` for a completion.
+    Request ids are those inside the engine: SGLang's `rid`; for vLLM `chatcmpl-` plus the X-Request-Id for a chat, and
+    `cmpl-` plus that id plus `-0` for a completion.
     """
 
     def __init__(self, plan: EnginePlan) -> None:
@@ -46,27 +46,27 @@ class FakeEngine:
 
     @property
     def running(self) -> tuple[str, ...]:
-        """Ids of what has a slot, in the order in which it got one."""
+        """Ids of the requests with a slot, in the order in which they got one."""
         return tuple(request.request_id for request in self.core.running)
 
     @property
     def waiting(self) -> tuple[str, ...]:
-        """Ids of what is in line, its head first."""
+        """Ids of the queued requests, in order."""
         return tuple(request.request_id for request in self.core.waiting)
 
     @property
     def answered(self) -> tuple[str, ...]:
-        """Ids of what was generated to its end, in the order in which it ended."""
+        """Ids of the requests that were generated to their end, in the order in which they ended."""
         return tuple(request_id for request_id, finish in self.core.ended if finish != "abort")
 
     @property
     def aborted(self) -> tuple[str, ...]:
-        """Ids of what was aborted, by a call or by a client that went away, in order."""
+        """Ids of the requests that were aborted, by a call or because their client went away, in order."""
         return tuple(request_id for request_id, finish in self.core.ended if finish == "abort")
 
     @property
     def released(self) -> frozenset[str]:
-        """Tags of memory that the engine has released, by its own record."""
+        """Memory tags that the engine has released."""
         return frozenset(self.core.released)
 
     @property
@@ -81,32 +81,32 @@ class FakeEngine:
 
     @property
     def crashed(self) -> bool:
-        """Whether it is dead; `crash_reason` says of what."""
+        """Whether it is dead; see `crash_reason`."""
         return bool(self.core.died_of)
 
     @property
     def crash_reason(self) -> str:
-        """What it died of, in a sentence; empty while it lives."""
+        """The cause of its death, as a sentence; empty while it is alive."""
         return self.core.died_of
 
     def generated(self, request_id: str) -> int:
-        """Return how many tokens a request that runs or waits has."""
+        """Return how many tokens a running or waiting request has."""
         return next((each.generated for each in self.core.requests() if each.request_id == request_id), 0)
 
     async def until(self, is_so: Callable[[], bool]) -> None:
-        """Return once `is_so()`; it is asked whenever something has changed: `until(lambda: engine.waiting == ())`."""
+        """Return once a condition holds, checked after every change: `until(lambda: engine.waiting == ())`."""
         await self.core.bell.until(is_so)
 
     async def until_called(self, call: str, times: int = 1) -> None:
-        """Return once `call`, such as `POST /sleep`, has arrived so many times."""
+        """Return once `call`, such as `POST /sleep`, has arrived `times` times."""
         await self.core.bell.until(lambda: self._trouble.calls.count(call) >= times)
 
     def hold(self, after_tokens: int = 0) -> None:
-        """Have answers stop at so many tokens until `finish`; 0 keeps every request in its slot without a word."""
+        """Pause answers after this many tokens until `finish`; with 0 each request keeps its slot without output."""
         self.core.held_at = after_tokens
 
     def finish(self, request_id: str | None = None) -> None:
-        """Let one request go on to its end, or all of them, those to come included."""
+        """Let one request continue to its end, or all of them, including future ones."""
         if request_id is None:
             self.core.held_at = None
         for request in self.core.requests():
@@ -114,15 +114,15 @@ class FakeEngine:
         self.core.bell.ring()
 
     def hang(self, *paths: str) -> None:
-        """Answer no call of `paths` any more; without paths everything stands still, as under SIGSTOP.
+        """Stop answering calls of `paths`; without paths the whole engine stops, as under SIGSTOP.
 
-        What has arrived is carried out after `let_go`, control calls also where the caller has gone away meanwhile.
+        Calls that have arrived are carried out after `let_go`, control calls even if their caller has gone meanwhile.
         """
         self._trouble.hanging.update(paths)
         self.core.is_stopped |= not paths
 
     def let_go(self) -> None:
-        """Undo `hang` and `fail_next`: what hung is answered now."""
+        """Undo `hang` and `fail_next`: hanging calls are answered now."""
         self._trouble.hanging.clear()
         self._trouble.failures.clear()
         self.core.is_stopped = False
@@ -131,24 +131,24 @@ class FakeEngine:
     def fail_next(self, n: int, status: int = 502, *, path: str | None = None, is_carried_out: bool = False) -> None:
         """Answer the next `n` calls of `path` with `status`; without a path those of any control route.
 
-        With `is_carried_out` they take effect all the same, as when a proxy in between gave up.
+        With `is_carried_out` they take effect anyway, as when a proxy in between gave up.
         """
         self._trouble.failures.append(Failure(n, status, path, is_carried_out))
 
     def crash(self, reason: str = "kill -9") -> None:
-        """Die at once: all connections break, and nobody listens any more."""
+        """Die at once: all connections break, and new ones are refused."""
         self.core.die(reason)
 
     async def drain(self) -> None:
-        """Take no new requests, and return once the ones it has are answered: what SIGTERM does."""
+        """Refuse new requests, and return once the open ones are answered, as on SIGTERM."""
         self._face.is_leaving = True
         await self.core.bell.until(lambda: self.crashed or self.core.is_idle)
 
     async def listen(self, host: str, port: int) -> None:
-        """Begin to listen, on any free port for 0.
+        """Start listening; port 0 means any free one.
 
         Raises:
-            InvalidSettingError: the address cannot be listened on.
+            InvalidSettingError: the address cannot be bound.
         """
         listener = bound(host, port)
         await self._runner.setup()
@@ -157,7 +157,7 @@ class FakeEngine:
         self.url = url_of(listener, host=host)
 
     async def close(self) -> None:
-        """Stop listening and let go of everything; legal twice, and after a crash."""
+        """Stop listening and release everything; legal twice, and after a crash."""
         if self._server is not None:
             self._server.close()
         self._trouble.close()
@@ -175,10 +175,10 @@ class FakeEngine:
 async def serve_engine(
     plan: EnginePlan | None = None, *, host: str = "127.0.0.1", port: int = 0
 ) -> AsyncIterator[FakeEngine]:
-    """Give a running fake engine; it stops when the context ends.
+    """Yield a running fake engine; it stops when the context ends.
 
     Raises:
-        InvalidSettingError: the address cannot be listened on.
+        InvalidSettingError: the address cannot be bound.
     """
     engine = FakeEngine(plan or EnginePlan())
     try:
@@ -191,19 +191,19 @@ async def serve_engine(
 async def run_engine(plan: EnginePlan, *, host: str = "127.0.0.1", port: int = 0) -> None:
     """Serve a fake engine until SIGTERM or SIGINT, and return when its requests are answered.
 
-    Its address is printed once it listens. Where it dies, the process ends with it.
+    Its address is printed once it listens. If it dies, the process ends with it.
 
     Raises:
-        InvalidSettingError: the address cannot be listened on.
+        InvalidSettingError: the address cannot be bound.
     """
     loop = asyncio.get_running_loop()
     async with serve_engine(plan, host=host, port=port) as engine:
         leaving = loop.create_task(engine.until(lambda: engine.crashed))
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, leaving.cancel)
-        print(engine.url, flush=True)  # the address is what the command is asked for
+        print(engine.url, flush=True)  # the output of the command
         await asyncio.wait([leaving])
         await engine.drain()
         if engine.crashed:
-            # A process that is killed runs no clean-up, either.
+            # Without clean-up, like a killed process.
             os._exit(_DIED)

@@ -1,13 +1,13 @@
-"""The HTTP face of SGLang 0.5.23: the routes that a pool and its clients call.
+"""The HTTP API of SGLang 0.5.23: the routes that a pool and its clients call.
 
 From its sources: an exception in its scheduler process ends the whole server (SIGQUIT). So the assertion of
 `release_memory_occupation` on a busy engine, the KeyError of `resume_memory_occupation` on a tag that is not released,
-the `exit(1)` of its memory saver on a tag that is released already, and a request that is scheduled while memory is
-released are deaths here, with the connections broken and no answer. It tells nowhere what is released.
+the `exit(1)` of its memory saver on a tag that is released already, and a request scheduled while memory is released
+all kill the engine here, breaking the connections without an answer. No route reports what is released.
 `/abort_request` matches by prefix once the id is known: aborting `a-1` aborts `a-10`, too. An aborted request is
-answered 200 with what it has, `finish_reason` "abort".
+answered 200 with the text so far, `finish_reason` "abort".
 
-Assumed: `/v1/loads` and `/server_info` ask for the API key like any other route; a server that drains after SIGTERM
+Assumed: `/v1/loads` and `/server_info` require the API key like any other route; a server that drains after SIGTERM
 refuses new requests.
 """
 
@@ -44,7 +44,7 @@ class SGLangFace(Face):
     def __init__(self, core: EngineCore) -> None:
         super().__init__(core)
         self._random_seed = random.SystemRandom().getrandbits(30)
-        """Drawn at its start: what tells one life of a server from the next."""
+        """Drawn at its start: it distinguishes one process of a server from the next."""
 
     def add_to(self, app: web.Application) -> None:
         """Add the routes."""
@@ -65,7 +65,7 @@ class SGLangFace(Face):
 
     @web.middleware
     async def middleware(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Let in who has the right key, and turn refusals into answers."""
+        """Check the key, and turn refusals into answers."""
         if not self._may_enter(request):
             return json_response({"error": "Unauthorized"}, 401)
         try:
@@ -82,7 +82,7 @@ class SGLangFace(Face):
         return not key or bears(http, key) or http.headers.get("x-api-key") == key
 
     async def _loads(self, _: web.Request) -> web.Response:
-        """Tell one entry for each data-parallel rank, of which there is one here."""
+        """Return one entry per data-parallel rank, of which there is one here."""
         rank = {
             "dp_rank": 0,
             "num_running_reqs": len(self._core.running),
@@ -111,7 +111,7 @@ class SGLangFace(Face):
         )
 
     async def _model_info(self, _: web.Request) -> web.Response:
-        """Tell what an SGLang gateway asks of a new worker."""
+        """Return what an SGLang gateway asks a new worker for."""
         return json_response(
             {"model_path": self._plan.model, "tokenizer_path": self._plan.model, "is_generation": True}
         )
@@ -155,7 +155,7 @@ class SGLangFace(Face):
         return [str(tag) for tag in tags] if tags else [KV_CACHE, WEIGHTS]
 
     async def _abort(self, http: web.Request) -> web.Response:
-        """Answer at once; what is meant ends afterwards."""
+        """Answer at once; the matching requests end afterwards."""
         rid = str(read_document(await http.read()).get("rid", ""))
         if self._core.knows(rid):
             asyncio.get_running_loop().call_soon(self._core.abort, lambda known: known.startswith(rid))
@@ -175,7 +175,7 @@ class SGLangFace(Face):
         return await generate(http, self._core, asked, answer)
 
     async def _generate(self, _: web.Request) -> web.Response:
-        """Generate one token, which is how a pool finds out that an engine computes again."""
+        """Generate one token, by which a pool checks that an engine works again."""
         request = EngineRequest(uuid.uuid4().hex, ("",), 1, 1)
         async with aclosing(self._core.serve(request)) as tokens:
             async for _token in tokens:

@@ -1,12 +1,12 @@
-"""The HTTP face of vLLM 0.33: the routes that a pool and its clients call.
+"""The HTTP API of vLLM 0.33: the routes that a pool and its clients call.
 
-What an adapter has to know: routes that change the engine exist in dev mode only, and the API key does not guard them;
-`wake_up` with a tag that is not asleep is answered 200 and wakes nothing at all; a request is aborted by the id that
-its answer bears (`chatcmpl-…`, `cmpl-…-0`), not by the X-Request-Id that it is made from; an aborted request is
-answered 200 with what it has, `finish_reason` "abort"; a stream's headers come before it has a slot.
+What an adapter must know: routes that change the engine exist only in dev mode, and the API key does not protect them;
+`wake_up` with a tag that is not asleep is answered 200 and wakes nothing at all; a request is aborted by the id in its
+answer (`chatcmpl-…`, `cmpl-…-0`), not by the X-Request-Id from which it is made; an aborted request is answered 200
+with the text so far, `finish_reason` "abort"; a stream's headers are sent before it has a slot.
 
 Assumed: without `--enable-sleep-mode` `/sleep` is answered 200 and frees nothing; new requests are answered 503 until
-everything is awake again, when `/wake_up` says `{"status": "awake"}`; an empty list aborts all requests.
+everything is awake again, when `/wake_up` returns `{"status": "awake"}`; an empty list aborts all requests.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class VLLMFace(Face):
 
     @web.middleware
     async def middleware(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Let in who has the right key, and turn refusals into answers."""
+        """Check the key, and turn refusals into answers."""
         key = self._plan.api_key
         if key and request.path.startswith("/v1") and not bears(request, key):
             return json_response({"error": "Unauthorized"}, 401)
@@ -113,7 +113,7 @@ class VLLMFace(Face):
         return json_response({"is_sleeping": self._core.is_paused or bool(self._core.released)})
 
     async def _collective_rpc(self, http: web.Request) -> web.Response:
-        """Run a method of the workers: here `reload_weights` alone."""
+        """Run a method of the workers; only `reload_weights` is supported."""
         asked = read_document(await http.read())
         path = str((asked.get("kwargs") or {}).get("weights_path"))
         if asked.get("method") != "reload_weights" or self._core.released or not is_there(path):

@@ -1,4 +1,4 @@
-"""What both APIs read and write of OpenAI's: requests, whole answers, server-sent events."""
+"""OpenAI's formats as both APIs read and write them: requests, complete answers, server-sent events."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ COMPLETIONS: Final = "/v1/completions"
 
 
 class RefusedError(Exception):
-    """A request that the engine does not take, with the status that it says so."""
+    """A request that the engine refuses, with its HTTP status."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -26,15 +26,15 @@ class RefusedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a body asks for.
+    """A parsed request body.
 
     Attributes:
-        model: as it was written; empty where it was not.
-        prompt: its words.
-        max_tokens: None where it was not limited.
-        ignores_end: the model must not stop by itself.
-        streams: the answer comes in events.
-        wants_usage: the events end with one that counts tokens.
+        model: model name as given; empty if there is none.
+        prompt: words of the prompt.
+        max_tokens: limit of the answer; None if there is none.
+        ignores_end: whether the model must not stop by itself.
+        streams: whether the answer is a stream of events.
+        wants_usage: whether the last event has token counts.
     """
 
     document: Mapping[str, Any]
@@ -46,10 +46,10 @@ class Asked:
     wants_usage: bool
 
     def request(self, request_id: str, reply_tokens: int, token_room: int) -> EngineRequest:
-        """Return the request of it.
+        """Return the engine's request for it.
 
         Raises:
-            RefusedError: it could never fit.
+            RefusedError: the prompt could never fit.
         """
         if len(self.prompt) >= token_room:
             raise RefusedError(400, f"the prompt has {len(self.prompt)} tokens; there is room for {token_room}")
@@ -59,10 +59,10 @@ class Asked:
 
 
 def read_openai(path: str, body: bytes) -> Asked:
-    """Return what the body of `/v1/chat/completions` or `/v1/completions` asks for.
+    """Return the parsed body of a request to `/v1/chat/completions` or `/v1/completions`.
 
     Raises:
-        RefusedError: naming what is wrong with it.
+        RefusedError: the body is invalid; the message says how.
     """
     document = read_document(body)
     options = document.get("stream_options")
@@ -78,10 +78,10 @@ def read_openai(path: str, body: bytes) -> Asked:
 
 
 def read_document(body: bytes) -> dict[str, Any]:
-    """Return the JSON object in `body`; an empty one where there is no body.
+    """Return the JSON object in `body`; an empty one if there is no body.
 
     Raises:
-        RefusedError: it is no JSON object.
+        RefusedError: it is not a JSON object.
     """
     try:
         document = orjson.loads(body or b"{}")
@@ -96,7 +96,7 @@ def words_of(text: object) -> tuple[str, ...]:
     """Return the words of a prompt, at least one.
 
     Raises:
-        RefusedError: it is no text.
+        RefusedError: it is not text.
     """
     if isinstance(text, list) and len(text) == 1:
         text = text[0]
@@ -112,7 +112,7 @@ def event(document: Mapping[str, Any]) -> bytes:
 
 @dataclass(slots=True)
 class OpenAIAnswer:
-    """Writes the answer of one request in OpenAI's form, whole or piece by piece."""
+    """Writes the answer of one request in OpenAI's format, complete or in pieces."""
 
     path: str
     answer_id: str
@@ -121,17 +121,17 @@ class OpenAIAnswer:
     _sent: int = 0
 
     def whole(self) -> dict[str, Any]:
-        """Return the body of an answer in one piece."""
+        """Return the body of a complete answer."""
         text = self.request.text()
         content = {"message": {"role": "assistant", "content": text}} if self.path == CHAT else {"text": text}
         return self._document("", [self._choice(content, self.request.finish)], usage=self._usage())
 
     def opening(self) -> bytes:
-        """Return what is sent before the first token: a chat's role."""
+        """Return what is sent before the first token: the role of a chat."""
         return self._chunk({"delta": {"role": "assistant", "content": ""}}) if self.path == CHAT else b""
 
     def piece(self) -> bytes:
-        """Return the event of what has been generated since the last one; nothing where there is nothing new."""
+        """Return an event with the text generated since the last one; empty if there is none."""
         text, self._sent = self.request.text(self._sent), self.request.generated
         if not text:
             return b""

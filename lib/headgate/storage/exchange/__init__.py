@@ -1,1 +1,1 @@
-"""Samples out to files and in from files, in the formats of the tools that evaluators use."""
+"""Sample files in the formats of the tools that evaluators use, read and written."""

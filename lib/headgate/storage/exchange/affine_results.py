@@ -19,7 +19,7 @@ from headgate.core import Sample, checked_name, errors, json_value, redacted, ta
 from headgate.storage.exchange.formats import kind_of_error
 
 _OWN: Final = "headgate"
-"""Key in a result's `extra` of the fields that the format has no place for."""
+"""Key in a result's `extra` for fields that the format lacks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +67,8 @@ def affine_result(sample: Sample, miner: Miner) -> dict[str, Any]:
 def samples_of_shard(data: bytes, *, shard: str, campaign: str) -> Iterator[Sample]:
     """Yield the samples of a result shard, in its order.
 
-    A result of another program has no task of ours. It gets one from the campaign, the shard's name and its place in
-    the shard, which only ever grows at its end: importing a shard again, grown or not, gives the same ids.
+    A result of another program has no Headgate task. It gets one from the campaign, the shard's name and its position
+    in the shard, which only grows at its end: importing a shard again, grown or not, gives the same ids.
     """
     try:
         results = json_value(data, most_values=2**23, halves="replaced")  # 100,000 results with conversations
@@ -83,12 +83,12 @@ def samples_of_shard(data: bytes, *, shard: str, campaign: str) -> Iterator[Samp
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise errors.InvalidInputError(
                 f"entry {place} of shard {shard} is not a result: {error!r}",
-                next_step="Take the entry out; results of Affine's first format (challenge, response) are not read.",
+                next_step="Remove the entry; results in Affine's first format (challenge, response) are not supported.",
             ) from error
 
 
 def sample_of_result(result: Mapping[str, Any], *, stage: str, place: int, campaign: str) -> Sample:
-    """Return the sample in a result object; raises KeyError, TypeError or ValueError when it is none."""
+    """Return the sample in a result object; raises KeyError, TypeError or ValueError if it holds none."""
     extra = result.get("extra") or {}
     if _OWN in extra:
         return Sample(**extra[_OWN], conversation=extra["conversation"])
@@ -107,7 +107,7 @@ def sample_of_result(result: Mapping[str, Any], *, stage: str, place: int, campa
         index=_whole(result.get("task_id")),
         seed=_whole((extra.get("request") or {}).get("seed")),
         stage=stage,
-        # Affine writes a score of 0 beside an error; nothing was scored there.
+        # With an error, Affine writes a score of 0, although nothing was scored.
         score=None if error else float(result["score"]),
         success=bool(result["success"]) and not error,
         why="" if error else "imported from a result of Affine's runner",

@@ -1,4 +1,4 @@
-"""Samples out of the store, to files that other tools open."""
+"""Exports samples from the store to files for other tools."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ _SCHEMA_VERSION: Final = "1.0.0"
 
 
 def affine_summary(summary: Summary, *, miners: Mapping[str, Miner] | None = None) -> dict[str, Any]:
-    """Return the summary as Affine writes `weights/summary-{block}.json`.
+    """Return the summary in the form of Affine's `weights/summary-{block}.json`.
 
-    Headgate pays nobody: `weight` is 0 and `layer_points` is empty. A miner is eligible when it has scored samples in
-    every environment; the winner of an environment is the one with the highest mean, the first by name among equals.
+    Headgate makes no payments: `weight` is 0 and `layer_points` is empty. A miner is eligible if it has scored samples
+    in every environment; the winner of an environment has the highest mean, the first by name among equals.
     """
     scored = [pair for pair in summary.pairs if pair.count]
     environments = sorted({pair.environment for pair in scored})
@@ -111,19 +111,19 @@ def _row(entry: Mapping[str, Any], environments: list[str]) -> list[Any]:
 
 
 Progress = Callable[[int, int], None]
-"""Called with the samples done and the samples in all."""
+"""Called with the number of samples written and the total."""
 
 _EVERY: Final = Chosen()
 
 
 class _Writer(Protocol):
-    """What turns windows into a format; its methods run in threads, one at a time."""
+    """Writes windows in a format; its methods run in threads, one at a time."""
 
     def add(self, window: Window, frame: pl.DataFrame, /) -> int:
         """Write a window; return its rows in the export."""
 
     def finish(self) -> None:
-        """Write what comes after the last window."""
+        """Write what follows the last window."""
 
 
 async def export_samples(
@@ -137,24 +137,24 @@ async def export_samples(
     on_progress: Progress | None = None,
     rows_at_once: int = ROWS_AT_ONCE,
 ) -> int:
-    """Write the store's samples, which appear whole or not at all; return the number of rows written.
+    """Write the store's samples to `output`, atomically; return the number of rows written.
 
-    What has the shape of a provider's key is masked in every format.
+    Text in the form of a provider's key is masked in every format.
 
     Args:
-        store: to read.
-        output: file to write, replaced if it is there; for `inspect` and `hf` a folder, which must be empty or new.
+        store: the store to read.
+        output: file to write, replaced if it exists; for `inspect` and `hf` a folder, which must be empty or new.
         form: one of `EXPORT_FORMATS`.
         now: wall time of the summary.
-        chosen: which samples; `affine-summary` is always of all.
+        chosen: which samples; `affine-summary` always covers all.
         miners: uid and hotkey of models for Affine's formats; see `affine_results`.
-        on_progress: told how far it is.
-        rows_at_once: samples in memory at most.
+        on_progress: called with the progress.
+        rows_at_once: maximum samples in memory.
 
     Raises:
         errors.InvalidInputError: if the format is unknown, or the output cannot be written.
         errors.MissingExtraError: if the format needs a package that is not installed.
-        errors.StoreError: if the store cannot be read, or a part of it is corrupt: an export is whole or none.
+        errors.StoreError: if the store cannot be read, or a part of it is corrupt: an export is never incomplete.
     """
     checked_format(form, EXPORT_FORMATS)
     if form == "affine-summary":
@@ -176,8 +176,8 @@ async def _export_summary(
 ) -> int:
     if chosen != _EVERY:
         raise errors.InvalidInputError(
-            "an affine-summary is of all samples, and some were chosen",
-            next_step="Leave out what chooses samples, or export another format.",
+            "an affine-summary covers all samples, but some were chosen",
+            next_step="Leave out the options that choose samples, or export another format.",
         )
     summary = await store.summary(now, save=False)
     with appearing_file(output) as file:
@@ -227,7 +227,7 @@ class _Lines:
 
 
 def _conversation(row: dict[str, object]) -> object:
-    """Return a row in the form of OpenAI's files for fine-tuning; None when it has no messages."""
+    """Return a row in the form of OpenAI's fine-tuning files; None if it has no messages."""
     words = messages_of(str(row.pop("conversation")))
     return (
         {"messages": [{"role": one.role, "content": one.content} for one in words], "metadata": row} if words else None
@@ -255,9 +255,9 @@ class _AffineResults:
 
 @contextlib.contextmanager
 def appearing_file(output: Path) -> Iterator[BinaryIO]:
-    """Give a file to write that takes the name `output` when all went well, and else leaves nothing.
+    """Yield a file to write that is renamed to `output` on success, and removed on failure.
 
-    A device or a pipe is written as it is, and stays; so does a link.
+    A device, pipe or link is written in place.
     """
     if not output.exists() or output.is_file() or output.is_dir():
         with workshop(output, makes_folder=False) as room, (room / "made").open("wb") as file:
@@ -272,16 +272,16 @@ def appearing_file(output: Path) -> Iterator[BinaryIO]:
 
 @contextlib.contextmanager
 def workshop(output: Path, *, makes_folder: bool) -> Iterator[Path]:
-    """Give an empty folder beside `output`; what is left in it as `made` takes the name `output` at the end.
+    """Yield an empty folder beside `output`; its entry `made` is renamed to `output` on success.
 
-    A file that has the name is replaced. A folder is not, unless it is empty: it may hold what is not ours.
+    An existing file is replaced. A folder is replaced only if it is empty, since it may hold other files.
     """
     place = output.resolve()
     room = place.with_name(f".{place.name}.partial")
     try:
         _refuse_taken(output, makes_folder=makes_folder)
         place.parent.mkdir(parents=True, exist_ok=True)
-        shutil.rmtree(room, ignore_errors=True)  # of an export that was killed
+        shutil.rmtree(room, ignore_errors=True)  # left by a killed export
         room.mkdir()
         yield room
         (room / "made").replace(place)
@@ -307,9 +307,9 @@ def _refuse_taken(output: Path, *, makes_folder: bool) -> None:
 
 
 def _unwritable(output: Path, error: OSError) -> errors.InvalidInputError:
-    # What `mkdir` says of a folder in whose place there is a file helps nobody.
+    # The error of `mkdir` for a path where a file exists is misleading.
     why = "a folder of its path is a file" if isinstance(error, FileExistsError) else error.strerror or error
     return errors.InvalidInputError(
         f"{output} cannot be written: {why}",
-        next_step="Choose a folder that can be written and has free space.",
+        next_step="Choose a writable folder with free space.",
     )

@@ -1,4 +1,4 @@
-"""The formats by name, and the kinds of the errors in them."""
+"""The formats by name, and the kinds of errors in them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Words:
 def messages_of(conversation: str) -> list[Words]:
     """Return the messages of a stored conversation: pairs of role and content, or objects with both.
 
-    A conversation that another program stored in another form has none.
+    A conversation stored in any other form has no messages.
     """
     try:
         stored = orjson.loads(conversation)
@@ -36,18 +36,18 @@ def messages_of(conversation: str) -> list[Words]:
 
 
 def conversation_of(messages: Sequence[Words]) -> str:
-    """Return messages as a campaign stores them; empty when there are none."""
+    """Return messages in the form that a campaign stores; empty if there are none."""
     return orjson.dumps([(words.role, words.content) for words in messages]).decode() if messages else ""
 
 
 def without_keys(text: str) -> str:
-    """Return a text of any length without secrets of this process and what has the shape of a provider's key."""
-    # Twice the length: the mask may be longer than what it covers.
+    """Return a text of any length with this process's secrets, and text in the form of a provider's key, masked."""
+    # Twice the length, since the mask may be longer than the text that it replaces.
     return redacted(text, limit_chars=2 * len(text) + 100) if text else text
 
 
 def conversation_without_keys(conversation: str) -> str:
-    """Return a conversation with the keys in its texts masked; the very same one when it holds none."""
+    """Return a conversation with the keys in its texts masked; the same object if it has none."""
     if not conversation:
         return conversation
     try:
@@ -72,10 +72,10 @@ def _masked(value: Any) -> Any:
 
 def _words(entry: Any) -> Words:
     role, content = (entry["role"], entry["content"]) if isinstance(entry, dict) else entry
-    if isinstance(content, list):  # parts, as OpenAI's API has them
+    if isinstance(content, list):  # a list of parts, as in OpenAI's API
         content = "\n".join(part["text"] for part in content if part.get("type") == "text")
     if not isinstance(role, str) or not isinstance(content, str):
-        raise TypeError(f"a message has a role and a content that are texts (got {role!r})")
+        raise TypeError(f"a message must have a role and a content that are text (got {role!r})")
     return Words(role, content)
 
 
@@ -98,10 +98,10 @@ _INSTEAD: Final = {
 
 
 def checked_format(form: str, known: Sequence[str]) -> None:
-    """Return when the format is one of those that are known.
+    """Return if the format is known.
 
     Raises:
-        errors.InvalidInputError: if not; with the nearest one, or what to do where it goes the other way only.
+        errors.InvalidInputError: if not; with the nearest one, or an alternative to a format that is only exported.
     """
     if form in known:
         return
@@ -114,13 +114,13 @@ def checked_format(form: str, known: Sequence[str]) -> None:
 
 
 def is_one_log(output: Path) -> bool:
-    """Return whether an output of this name is one log of inspect_ai, and not a folder of them."""
+    """Return whether an output of this name is a single log of inspect_ai instead of a folder of logs."""
     return output.suffix in {".eval", ".json"} and not output.is_dir()
 
 
 @contextmanager
 def needs_inspect() -> Iterator[None]:
-    """Import what needs inspect_ai in here: raises `MissingExtraError` on a machine without it."""
+    """Return a context for imports that need inspect_ai: raises `MissingExtraError` on a machine without it."""
     try:
         yield
     except ImportError:
@@ -138,10 +138,10 @@ _KINDS: Final[tuple[tuple[re.Pattern[str], ErrorKind], ...]] = (
     (re.compile(r"(?i)\b5\d\d\b|no instances available"), ErrorKind.PROVIDER_FAILURE),
     (re.compile(r"(?i)connect|refused|unreachable"), ErrorKind.CONNECTION),
 )
-"""What error texts say, after the service errors of Affine's runner; anything else was the environment's."""
+"""Patterns of error texts, after the service errors of Affine's runner; all others are the environment's errors."""
 
 
 def kind_of_error(error: object) -> ErrorKind:
-    """Return the kind of error that the text speaks of: a provider's, or else the environment's."""
+    """Return the kind of error that a text describes: a provider's, or else the environment's."""
     text = str(error)
     return next((kind for pattern, kind in _KINDS if pattern.search(text)), ErrorKind.ENVIRONMENT)

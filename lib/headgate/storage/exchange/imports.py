@@ -1,4 +1,4 @@
-"""Samples into the store, from files that an export or another tool wrote."""
+"""Imports samples into the store from files that an export or another tool wrote."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from headgate.storage.store import SampleStore
 _ROWS_AT_ONCE: Final = 10_000
 
 _NOT_LOGS: Final = frozenset({"listing.json", "logs.json", "eval-set.json"})
-"""What inspect_ai writes beside its logs."""
+"""Files that inspect_ai writes beside its logs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """What an import did.
+    """The result of an import.
 
     Attributes:
-        rows: samples that are stored and were not there before.
-        problems: samples of logs of inspect_ai that have no score of ours; where they stand, and why.
+        rows: number of samples that are new in the store.
+        problems: samples of inspect_ai's logs that cannot be scored: where they are, and why.
     """
 
     rows: int
@@ -49,18 +49,18 @@ async def import_samples(
     campaign: str = "main",
     on_progress: Callable[[int], None] | None = None,
 ) -> Imported:
-    """Store the samples of a file, or of a folder's files by name, and return how many were not there before.
+    """Store the samples of a file, or of a folder's files sorted by name, and return how many are new.
 
     Args:
-        store: to write to; samples whose tasks it has already are left out, so an import may be repeated.
-        source: what `export_samples` wrote, any result shard of Affine, any log of inspect_ai, or a folder of these.
+        store: the store to write to; samples whose tasks it already has are skipped, so an import may be repeated.
+        source: a file from `export_samples`, any result shard of Affine, any log of inspect_ai, or a folder of these.
         form: one of `IMPORT_FORMATS`.
-        campaign: that samples of other programs are counted to.
-        on_progress: told how many samples have been read.
+        campaign: the campaign of samples of other programs.
+        on_progress: called with the number of samples read.
 
     Raises:
-        errors.InvalidInputError: if the format is unknown, a file cannot be read or holds something that is no sample;
-            the message says where. What was stored before it stays, and the import can be repeated.
+        errors.InvalidInputError: if the format is unknown, or a file cannot be read or has something that is not a
+            sample; the message says where. What was stored before stays, and the import can be repeated.
         errors.MissingExtraError: if the format needs a package that is not installed.
         errors.StoreError: if the store cannot be read or written.
     """
@@ -114,7 +114,7 @@ async def _store_new(store: SampleStore, samples: Sequence[Sample], known: dict[
 
 def _samples(file: Path, form: ImportFormat, campaign: str, problems: list[Problem]) -> Iterator[Sample]:
     try:
-        file.open("rb").close()  # that it is there, and may be read
+        file.open("rb").close()  # checks that it exists and is readable
         match form:
             case "inspect":
                 with needs_inspect():
@@ -138,5 +138,6 @@ def _sample_of_line(line: bytes, where: str) -> Sample:
         return Sample(**json_value(line))
     except (orjson.JSONDecodeError, TypeError) as error:
         raise errors.InvalidInputError(
-            f"{where} is no sample: {error}", next_step=f"Each line is an object with the fields {', '.join(COLUMNS)}."
+            f"{where} is not a sample: {error}",
+            next_step=f"Each line is an object with the fields {', '.join(COLUMNS)}.",
         ) from error

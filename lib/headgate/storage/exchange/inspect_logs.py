@@ -1,6 +1,6 @@
 """Samples as logs of inspect_ai, one per model and environment; written through its own API.
 
-Imports inspect_ai, which is optional and takes a second: only what exports such logs imports this.
+Imports inspect_ai, which is optional and takes a second, so import this module only for such logs.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from headgate.storage.manifest import Problem
 from headgate.storage.selection import Chosen
 
 OWN: Final = "headgate"
-"""Key in a sample's metadata under which the stored sample stands, so that it can be imported as it was."""
+"""Key in a sample's metadata of the stored sample, so that it can be imported unchanged."""
 
 SCORER: Final = "headgate"
 
@@ -60,13 +60,13 @@ _AS_INSPECT_COMPUTES: Final = [{"name": "inspect_ai/mean"}, {"name": "inspect_ai
 
 
 class InspectLogs:
-    """Logs in a folder, or the one log that a file holds. Lives as long as one export."""
+    """Writes logs into a folder, or one log into a file. Lives as long as one export."""
 
     def __init__(self, room: Path, plan: Plan, output: Path) -> None:
-        """Begin an export; `output` with a suffix `.eval` or `.json` is one log, anything else a folder of `.eval`.
+        """Start an export; `output` with a suffix `.eval` or `.json` is one log, anything else a folder of `.eval`.
 
         Raises:
-            errors.InvalidInputError: if there is nothing to write, or more than the one log has room for.
+            errors.InvalidInputError: if there is nothing to write, or more than fits into one log.
         """
         self._made = room / "made"
         self._chosen = plan.chosen
@@ -75,8 +75,8 @@ class InspectLogs:
         plan.require_rows("a log of inspect_ai is of one model in one environment")
         if self._single and (len(pairs) > 1 or len(plan.windows) > 1):
             raise errors.InvalidInputError(
-                f"{output} is one log, and these samples make {len(plan.models)} × {len(plan.windows)} logs",
-                next_step="Choose with --model and --environment, or name a folder, which takes them all.",
+                f"{output} is one log, but these samples make {len(plan.models)} × {len(plan.windows)} logs",
+                next_step="Choose with --model and --environment, or name a folder for all of them.",
             )
         if not self._single:
             self._made.mkdir()
@@ -88,21 +88,21 @@ class InspectLogs:
             if self._single:
                 write_eval_log(log, self._made, format="json" if self._single == ".json" else "eval")
             else:
-                # A name as inspect_ai gives: its viewer reads time, task and task id from it.
+                # The name has inspect_ai's form, from which its viewer reads time, task and task id.
                 stamp = re.sub(r"[:+]", "-", str(log.eval.created))
                 task = "".join(c if c.isalnum() or c in ".-" else "-" for c in log.eval.task)
                 write_eval_log(log, self._made / f"{stamp}_{task}_{log.eval.task_id}.eval", format="eval")
         return frame.height
 
     def finish(self) -> None:
-        """Do nothing: every log is whole when it is written."""
+        """Do nothing: every log is complete when it is written."""
 
 
 def log_of(samples: Sequence[Sample], model: str, window: Window, chosen: Chosen) -> EvalLog:
     """Return the log of one model's samples in one environment, with the metrics that inspect_ai itself computes.
 
-    inspect_ai takes logs in one folder that share a task id for retries of one another and shows the newest alone: the
-    id is of model, environment, window and what was chosen, so that a later export of the same replaces this one only.
+    inspect_ai treats logs in one folder with the same task id as retries and shows only the newest: the id depends on
+    model, environment, window and selection, so that a later export of the same samples replaces only this one.
     """
     ordered = sorted(samples, key=lambda s: (s.index, s.campaign, s.stage, s.sequence, s.finished_at))
     by_index = itertools.groupby(ordered, key=lambda sample: sample.index)
@@ -116,10 +116,10 @@ def log_of(samples: Sequence[Sample], model: str, window: Window, chosen: Chosen
         "created": iso_text(started),
         "task": window.environment,
         "task_id": _digest("task", name, *(str(value) for value in chosen.bounds)),
-        "task_display_name": window.environment,  # else inspect_ai shows what follows a slash only
+        "task_display_name": window.environment,  # otherwise inspect_ai shows only what follows a slash
         "dataset": {"name": window.environment, "samples": len(ids), "sample_ids": ids, "shuffled": False},
         "model": model,
-        "config": {"epochs": max(epochs), "epochs_reducer": ["mean"]},  # readers look for so many
+        "config": {"epochs": max(epochs), "epochs_reducer": ["mean"]},  # readers expect this many
         "scorers": [{"name": SCORER, "metrics": _AS_INSPECT_COMPUTES}],
         "metadata": {"exported_by": OWN, "campaigns": sorted({s.campaign for s in samples})},
     })  # fmt: skip
@@ -136,7 +136,7 @@ def log_of(samples: Sequence[Sample], model: str, window: Window, chosen: Chosen
 
 
 def sample_of(sample: Sample, epoch: int) -> EvalSample:
-    """Return one sample as inspect_ai has it; the target is empty, as only the environment knows it."""
+    """Return one sample in inspect_ai's form; the target is empty, since only the environment knows it."""
     words = messages_of(sample.conversation)
     messages: list[ChatMessage] = [
         _MESSAGES.get(word.role, ChatMessageUser)(content=word.content, id=f"{sample.task_id}-{place}")
@@ -177,7 +177,7 @@ def sample_of(sample: Sample, epoch: int) -> EvalSample:
 
 
 def _events(sample: Sample, score: Score | None, error: EvalError | None) -> list[Event]:
-    """Return how the sample ended, which is all that is known of its course: a viewer calls none at all a loss."""
+    """Return the sample's final events, the only ones known: a viewer reports a sample without events as incomplete."""
     known: dict[str, Any] = {
         "timestamp": datetime.fromtimestamp(sample.finished_at, UTC),
         "working_start": sample.latency_s,
@@ -194,7 +194,7 @@ def _events(sample: Sample, score: Score | None, error: EvalError | None) -> lis
 def _metadata(sample: Sample, words: Sequence[Words]) -> dict[str, Any]:
     own = {field.name: getattr(sample, field.name) for field in fields(Sample) if field.name != "conversation"}
     if conversation_of(words) != sample.conversation:
-        own["conversation"] = sample.conversation  # of another form than the messages give again
+        own["conversation"] = sample.conversation  # it has a form that the messages do not preserve
     shown = ("campaign", "task_id", "seed", "sequence", "stage", "trace_id", "success")
     return {name: own[name] for name in shown} | {OWN: own}
 
@@ -208,7 +208,7 @@ _MESSAGES: Final[Mapping[str, Callable[..., ChatMessage]]] = {
 
 
 def _add_interval(log: EvalLog, samples: Sequence[Sample]) -> None:
-    """Put the interval of `headgate leaderboard`, which counts tasks and not samples, beside inspect_ai's metrics."""
+    """Add the interval of `headgate leaderboard`, which counts tasks instead of samples, to inspect_ai's metrics."""
     scored = [sample for sample in samples if sample.is_scored]
     found = clustered_mean([s.score or 0.0 for s in scored], [s.index for s in scored])
     if found is None or log.results is None or not log.results.scores:
@@ -225,12 +225,12 @@ def _usage(prompt_tokens: int, completion_tokens: int) -> ModelUsage:
 
 
 def _digest(*parts: str) -> str:
-    """Return an id of 22 letters and digits, as inspect_ai's are; equal parts give equal ids."""
+    """Return an id of 22 letters and digits, like inspect_ai's; equal parts give equal ids."""
     return hashlib.blake2b("\0".join(parts).encode(), digest_size=11).hexdigest()
 
 
 _NOT_NEEDED: Final = {"store", "events", "timelines", "events_data"}
-"""Fields of a sample that are most of a log and nothing of a sample of ours."""
+"""Fields of a sample that make up most of a log, but are not needed for a Headgate sample."""
 
 _NO_LOG: Final = (OSError, ValueError, KeyError, IndexError, TypeError, EOFError, RuntimeError)
 _CUT_OFF: Final = (zipfile.BadZipFile, zlib.error, struct.error)
@@ -239,13 +239,13 @@ _WORDS_FOR_SCORES: Final = frozenset({"c", "i", "p", "n", "yes", "no", "true", "
 
 
 class _Refused(Exception):  # noqa: N818 - it ends as a problem, not as an error
-    """A sample that has no score of ours; the text says why."""
+    """A sample that cannot be scored; the text says why."""
 
 
 def samples_of_log(file: Path, *, campaign: str, problems: list[Problem]) -> Iterator[Sample]:
     """Yield the samples of a log, `.eval` or `.json`; one that cannot be scored is added to `problems` instead.
 
-    A sample of an export of ours comes back as it was. Any other gets a task from the log's id, its own id and its
+    A sample exported by Headgate is restored unchanged. Any other gets a task from the log's id, its own id and its
     epoch, so that importing the log again gives the same tasks.
     """
     try:
@@ -261,12 +261,12 @@ def samples_of_log(file: Path, *, campaign: str, problems: list[Problem]) -> Ite
     except (*_NO_LOG, *_CUT_OFF) as error:
         raise errors.InvalidInputError(
             f"{file} is not a log of inspect_ai, or is cut off: {(str(error) or repr(error)).splitlines()[0]}",
-            next_step="Name a whole .eval or .json log, or a folder of them; `inspect log dump FILE` tries one.",
+            next_step="Name a complete .eval or .json log, or a folder of them; `inspect log dump FILE` checks one.",
         ) from error
 
 
 def _opened(file: Path) -> tuple[EvalLog, Iterator[EvalSample]]:
-    """Return a log without samples, and its samples one by one; of a JSON log all are in memory."""
+    """Return a log without samples, and an iterator over its samples; a JSON log is read into memory."""
     if file.suffix == ".json":
         log = read_eval_log(str(file), resolve_attachments=True)
         return log, iter(log.samples or ())
@@ -278,7 +278,7 @@ def _opened(file: Path) -> tuple[EvalLog, Iterator[EvalSample]]:
 
 
 def _places(log: EvalLog, file: Path) -> dict[str, int]:
-    """Return the index of every sample id: its place in the dataset, or among the log's ids where that is not told."""
+    """Return the index of every sample id: its position in the dataset, or if unknown, among the log's ids."""
     ids: list[Any] = list(log.eval.dataset.sample_ids or ())
     if log.samples is not None:
         there = {str(sample.id): sample.id for sample in log.samples}
@@ -290,7 +290,7 @@ def _places(log: EvalLog, file: Path) -> dict[str, int]:
 
 
 def _own(sample: EvalSample) -> Sample | None:
-    """Return the sample that an export of ours put there, None if it did not."""
+    """Return the sample that Headgate exported, None if there is none."""
     own = (sample.metadata or {}).get(OWN)
     if not isinstance(own, dict) or "task_id" not in own:
         return None
@@ -345,7 +345,7 @@ def _foreign(sample: EvalSample, log: EvalLog, places: Mapping[str, int], campai
 
 
 def _scorer(sample: EvalSample, log: EvalLog) -> str:
-    """Return the scorer whose score is taken: the log's first of those that scored the sample."""
+    """Return the scorer whose score is used: the first in the log's order that scored the sample."""
     if not sample.scores:
         limit = f": it was ended by its {sample.limit.type} limit" if sample.limit else ""
         raise _Refused(f"it has neither a score nor an error{limit}")
@@ -375,14 +375,14 @@ def _why(sample: EvalSample, log: EvalLog) -> str:
 
 
 def _times(sample: EvalSample, log: EvalLog) -> tuple[float, float]:
-    """Return when the sample began and ended; the log's own times where the sample has none."""
+    """Return when the sample began and ended; the log's times if the sample has none."""
     began = sample.started_at or log.stats.started_at or log.eval.created
     ended = sample.completed_at or (log.stats.completed_at if not sample.started_at else "") or began
     return datetime.fromisoformat(began).timestamp(), datetime.fromisoformat(ended).timestamp()
 
 
 def _nameable(name: str) -> str:
-    """Return a name with what no name of ours may hold as a hyphen."""
+    """Return a name with every character that Headgate's names may not contain replaced by a hyphen."""
     kept = "".join(c if c.isascii() and (c.isalnum() or c in "._:@/+-") else "-" for c in name)
     while ".." in kept:
         kept = kept.replace("..", ".")

@@ -1,4 +1,4 @@
-"""Samples as Parquet: one file with the store's columns, or a folder as Hugging Face `datasets` reads it."""
+"""Samples as Parquet: one file with the store's columns, or a folder for Hugging Face `datasets`."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ class ParquetFile:
         self._windows: list[Path] = []
 
     def add(self, _window: Window, frame: pl.DataFrame) -> int:
-        """Put a window aside; return its rows."""
+        """Write a window to a temporary file; return its rows."""
         self._windows.append(self._room / f"window-{len(self._windows)}")
         frame.write_parquet(self._windows[-1], compression="zstd", compression_level=_ZSTD_LEVEL)
         return frame.height
 
     def finish(self) -> None:
-        """Make one file of the windows, some of whose rows are in memory at a time."""
+        """Combine the windows into one file, with only some rows in memory at a time."""
         made = self._room / "made"
         if len(self._windows) == 1:
             self._windows[0].replace(made)
@@ -48,7 +48,7 @@ class ParquetFile:
 
 
 class HubFolder:
-    """A card and Parquet files by environment, which `datasets.load_dataset(folder)` opens."""
+    """A dataset card and Parquet files by environment, for `datasets.load_dataset(folder)`."""
 
     def __init__(self, room: Path, plan: Plan) -> None:
         plan.require_rows("a data set without files cannot be loaded")

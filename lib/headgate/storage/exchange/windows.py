@@ -1,4 +1,4 @@
-"""The samples that leave the store, read in windows that fit in memory."""
+"""Reads the samples to export in windows that fit in memory."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from headgate.storage.selection import Chosen
 from headgate.storage.store import SampleStore
 
 ROWS_AT_ONCE: Final = 10_000
-"""Samples in memory at most, but for more that ended at one moment: 100 MB with conversations of 10 kB."""
+"""Maximum samples in memory, unless more ended at the same moment: 100 MB with conversations of 10 kB."""
 
 _PARQUET_BYTES_AT_ONCE: Final = 16 * 2**20
-"""Of parts, on average: some 100 MB of longer conversations."""
+"""Average compressed size of parts per window: about 100 MB of longer conversations."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Window:
     Attributes:
         since: inclusive.
         until: exclusive; None for the last.
-        label: the day on which it begins and its number that day; empty when it is the environment's only window.
+        label: the day on which it begins and its number on that day; empty for an environment's only window.
     """
 
     environment: str
@@ -42,7 +42,7 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is to be read: windows, and the models in them."""
+    """What to read: the windows, and the models in them."""
 
     chosen: Chosen
     windows: tuple[Window, ...]
@@ -50,19 +50,19 @@ class Plan:
 
     @property
     def rows(self) -> int:
-        """Samples that are chosen."""
+        """Number of chosen samples."""
         return sum(window.rows for window in self.windows)
 
     def require_rows(self, why: str) -> None:
-        """Return when samples are chosen.
+        """Return if any sample is chosen.
 
         Raises:
-            errors.InvalidInputError: if none is; `why` says why the format needs one.
+            errors.InvalidInputError: if none is; `why` explains why the format needs one.
         """
         if not self.windows:
             raise errors.InvalidInputError(
                 f"there is nothing to export: no stored sample is chosen, and {why}",
-                next_step="`headgate summary` shows what the store has; choose less narrowly, or sample first.",
+                next_step="`headgate summary` shows what the store has; choose more samples, or sample first.",
             )
 
 
@@ -94,14 +94,14 @@ async def planned(store: SampleStore, chosen: Chosen, *, rows_at_once: int = ROW
 
 
 async def read(store: SampleStore, plan: Plan) -> AsyncIterator[tuple[Window, pl.DataFrame]]:
-    """Yield each window with its rows, in which no key is readable; a task that is there twice comes once."""
+    """Yield each window with its rows, keys masked, and each task once."""
     environment, seen = "", set[str]()
     for window in plan.windows:
         if window.environment != environment:
             environment, seen = window.environment, set()
         found = _whole(await store.scan([environment], window.since, window.until, original=plan.chosen.original))
         rows = plan.chosen.rows(found)
-        if window.label:  # else the scan itself has taken care of doubles
+        if window.label:  # otherwise the scan has removed duplicates
             rows = rows.filter(~pl.col("task_id").is_in(list(seen)))
             seen.update(rows["task_id"])
         yield window, await asyncio.to_thread(_without_keys, rows)
@@ -114,7 +114,7 @@ def _whole(found: Scan) -> pl.DataFrame:
 
 
 def _windows(environment: str, times: pl.Series, chosen: Chosen, rows_at_once: int) -> Iterator[Window]:
-    """Yield windows of whole days while they fit, and of parts of a day where they do not."""
+    """Yield windows of whole days if they fit, otherwise of parts of a day."""
     if times.len() <= rows_at_once:
         if times.len():
             yield Window(environment, chosen.since, chosen.until, times.len(), "")
@@ -132,7 +132,7 @@ def _windows(environment: str, times: pl.Series, chosen: Chosen, rows_at_once: i
 
 
 def _cuts(times: pl.Series, rows_at_once: int) -> list[int]:
-    """Return where windows begin in the sorted times."""
+    """Return the positions in the sorted times at which windows begin."""
     cuts, first = [0], 0
     while times.len() - first > rows_at_once:
         last = times[first + rows_at_once]

@@ -1,4 +1,4 @@
-"""From a file of events to a trace that Perfetto and chrome://tracing open."""
+"""Converts a file of events into a trace for Perfetto and chrome://tracing."""
 
 from headgate.telemetry.perfetto.convert import TraceSummary, convert_events
 

@@ -1,4 +1,4 @@
-"""Reads files of events line by line, and draws the trace that they make: which event is drawn how, and where."""
+"""Reads files of events line by line and draws their trace: how and where each event is drawn."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _COUNTED: Final[Mapping[type[events.Event], tuple[tuple[str, str, str], ...]]] =
     events.SlotsReturned: _HELD,
     events.SlotsLost: _HELD,
 }
-"""Event -> counters of the campaign, with their unit and the field that they show."""
+"""Event -> the campaign's counters, with unit and field."""
 
 _LASTED: Final[Mapping[type[events.Event], tuple[str, str, str]]] = {
     events.RowGroupCheckpointed: ("row groups", "row group", "seconds"),
@@ -58,22 +58,22 @@ _LASTED: Final[Mapping[type[events.Event], tuple[str, str, str]]] = {
     events.JournalRecovered: ("journal", "journal blocked", "blocked_for_s"),
     events.BatchStored: ("store", "batch stored", "seconds"),
 }
-"""Event -> the track of the campaign and the name of the time that it ends, and the field that says how long it was."""
+"""Event -> the campaign's track, the name of the time span that it ends, and the field with its duration."""
 
 _NOT_DRAWN: Final = (
-    events.StatusReported,  # HealthReported says more
+    events.StatusReported,  # HealthReported has more
     events.TaskOpened,  # the queue wait is drawn when it ends
     events.RequestStarted,  # the attempt is drawn when it ends
-    events.DependencyReady,  # the task is queued in the same moment
+    events.DependencyReady,  # the task is queued at the same time
     events.RetryRedispatched,  # likewise
     events.TaskSelected,  # its lease is drawn
     events.WorkerSpawned,  # likewise
     events.QueueEmpty,  # the counter of the queue shows it
 )
-"""What the trace leaves out, because another event draws it."""
+"""Events that the trace omits, because another event draws the same."""
 
 _ACROSS_ALL: Final = {"campaign_started", "campaign_stopping", "campaign_stopped", "events_dropped"}
-"""What is marked across all tracks."""
+"""Events that are marked across all tracks."""
 
 _SUBJECTS: Final = {
     event_name(kind): kind.__module__.rpartition(".")[2]
@@ -84,12 +84,12 @@ _SUBJECTS: Final = {
 
 
 class RunTrace:
-    """Takes the events of one run in order and draws them; `close` draws what is still going on.
+    """Draws the events of one run in order; `close` draws what is still in progress.
 
-    An event that nothing is drawn of is a mark at what it is about, so that a trace of a later version loses nothing.
+    An unknown event is drawn as a mark on its subject, so that no event of a later version is lost.
 
-    Owned by one conversion. Times come in as the run's monotonic seconds, which do not jump when the machine's clock is
-    set; an event without them (a note on dropped ones) counts by its wall time.
+    Owned by one conversion. Times are the run's monotonic seconds, which do not jump when the machine's clock is set;
+    for an event without them (a note about dropped ones), its wall time counts.
     """
 
     def __init__(self, writer: TraceWriter, run: str, *, begins_at: float, monotonic: float | None) -> None:
@@ -107,7 +107,7 @@ class RunTrace:
         self._last = begins_at * 1e6
 
     def take(self, name: str, fields: Fields, monotonic: float | None, since_origin_s: float) -> float:
-        """Draw an event; return its time in seconds since the trace's begin."""
+        """Draw an event; return its time in seconds since the start of the trace."""
         if monotonic is None:
             at = max(self._last, 0.0)
         else:
@@ -119,7 +119,7 @@ class RunTrace:
         return at / 1e6
 
     def close(self) -> None:
-        """Draw what is still going on, up to the last event."""
+        """Draw what is still in progress, up to the last event."""
         for part in self._parts:
             part.close(self._last)
 
@@ -147,7 +147,7 @@ class RunTrace:
         self._scene.writer.mark(place, name, at, fields, is_global=name in _ACROSS_ALL)
 
     def _subject(self, fields: Fields, name: str) -> Place:
-        """Return the place of what an event is about: a request key, a pool, a task in progress, or the campaign."""
+        """Return the place of an event's subject: a request key, a pool, a task in progress, or the campaign."""
         if "provider" in fields:
             return self._scene.group("requests", key_of(fields)).number, FIRST_TRACK
         if "pool" in fields:
@@ -162,11 +162,11 @@ _log = logging.getLogger("headgate.telemetry")
 
 @dataclass(frozen=True, slots=True)
 class TraceSummary:
-    """What a conversion read and wrote.
+    """The result of a conversion.
 
     Attributes:
-        unreadable: lines that are no event; they are left out.
-        seconds: from the first event to the last.
+        unreadable: lines that are not events; they are skipped.
+        seconds: time from the first event to the last.
     """
 
     events: int
@@ -177,12 +177,12 @@ class TraceSummary:
 
 
 def convert_events(source: Path, output: Path, *, run_id: str = "") -> TraceSummary:
-    """Write the trace of a file of events, of its rotated predecessors first, and return what was found.
+    """Write the trace of a file of events, including its rotated predecessors, and return a summary.
 
-    With a `run_id` only that run of the file is read.
+    With a `run_id`, only that run is read.
 
-    Memory is bounded by what was in flight at once, not by the length of the file. A file that is being written can be
-    converted; what is still in flight then ends with the last event. A name that ends in `.gz` compresses the trace.
+    Memory is bounded by what was in flight at once, not by the length of the file. A file that is still being written
+    can be converted; what is in flight then ends with the last event. A name that ends in `.gz` compresses the trace.
 
     Raises:
         InvalidInputError: if the source cannot be read, holds no event, or the output cannot be written.
@@ -190,7 +190,7 @@ def convert_events(source: Path, output: Path, *, run_id: str = "") -> TraceSumm
     files = event_files(source)
     if output.resolve() in {file.resolve() for file in files}:
         raise errors.InvalidInputError(
-            f"the trace {output} would overwrite the events that it is made of", next_step="Name another file."
+            f"the trace {output} would overwrite its source of events", next_step="Name another file."
         )
     try:
         with _appearing(output) as path:
@@ -208,9 +208,9 @@ def convert_events(source: Path, output: Path, *, run_id: str = "") -> TraceSumm
 
 @contextmanager
 def _appearing(output: Path) -> Iterator[Path]:
-    """Give a path to write that takes the name `output` when all went well, and else leaves what was there.
+    """Yield a path to write that is renamed to `output` on success; a failure leaves the old file unchanged.
 
-    A device or a pipe is written as it is, and stays; so does a link.
+    A device, pipe or link is written in place.
     """
     if output.exists() and not output.is_file():
         yield output
@@ -221,11 +221,11 @@ def _appearing(output: Path) -> Iterator[Path]:
         yield partial
         partial.replace(place)
     finally:
-        partial.unlink(missing_ok=True)  # half a trace is of no use, and the disk may be full
+        partial.unlink(missing_ok=True)  # a partial trace is useless, and the disk may be full
 
 
 def event_files(source: Path) -> list[Path]:
-    """Return a file of events and those that it followed by rotation, the oldest first."""
+    """Return a file of events and its rotated predecessors, oldest first."""
     if not source.is_file():
         raise errors.InvalidInputError(
             f"there is no file of events {source}",
@@ -238,7 +238,7 @@ def event_files(source: Path) -> list[Path]:
 
 
 def _convert(files: list[Path], writer: TraceWriter, run_id: str) -> TraceSummary:
-    """Draw runs one after the other, or beside each other when they wrote into one file."""
+    """Draw runs one after the other, or side by side if they wrote to the file at the same time."""
     traces: dict[str, RunTrace] = {}
     origin: float | None = None
     lines, unreadable, runs, last = 0, 0, 0, 0.0
@@ -253,7 +253,7 @@ def _convert(files: list[Path], writer: TraceWriter, run_id: str) -> TraceSummar
         lines += 1
         origin = wall if origin is None else origin
         if not run and read["event"] == "campaign_started" and run in traces:
-            traces.pop(run).close()  # lines without a run: each campaign begins another
+            traces.pop(run).close()  # lines without a run id: each start of a campaign begins a new run
         if run not in traces:
             runs += 1
             traces[run] = RunTrace(writer, run, begins_at=max(0.0, wall - origin), monotonic=monotonic)
@@ -272,7 +272,7 @@ def _lines(files: list[Path]) -> Iterator[bytes]:
 
 
 def _read(line: bytes) -> dict[str, Any] | None:
-    """Return the event on a line; None when there is none, as after a cut."""
+    """Return the event on a line; None if it holds none, for example a truncated line."""
     try:
         read = orjson.loads(line)
     except orjson.JSONDecodeError:

@@ -1,4 +1,4 @@
-"""A file in the trace-event format, which Perfetto and chrome://tracing open."""
+"""A file in the trace-event format of Perfetto and chrome://tracing."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ import orjson
 Fields = Mapping[str, Any]
 
 Place = tuple[int, int]
-"""A group of tracks, which viewers call a process, and a track of it, which they call a thread."""
+"""A group of tracks, which viewers call a process, and one of its tracks, which they call a thread."""
 
 _MAX_US: Final = 1e15
-"""Thirty years: beyond it a time is a defect of the file, and nanoseconds no longer fit a double."""
+"""Thirty years: a later time is a defect of the file, and its nanoseconds do not fit in a double."""
 
 _MAX_SHOWN: Final = 2**53
-"""Beyond it a viewer's numbers are no longer exact."""
+"""A viewer's numbers are exact up to here."""
 
 
 class TraceWriter:
-    """Writes one trace file. Nothing is kept but the open file and counters: a trace may be larger than memory.
+    """Writes one trace file. Keeps only the open file and counters, since a trace may be larger than memory.
 
-    Times are microseconds since the trace's begin. Owned by one conversion; a context manager. A file whose name ends
-    in `.gz` is compressed; viewers open it as it is.
+    Times are microseconds since the start of the trace. Owned by one conversion; a context manager. A file whose name
+    ends in `.gz` is compressed; viewers can open it directly.
     """
 
     def __init__(self, path: Path) -> None:
@@ -49,7 +49,7 @@ class TraceWriter:
         self._stack.close()
 
     def group(self, name: str, order: int) -> int:
-        """Return the number of a new group of tracks; a lower `order` stands higher in the viewer."""
+        """Return the number of a new group of tracks; a lower `order` is shown higher in the viewer."""
         self._groups += 1
         self._describe("process", (self._groups, 0), name, order)
         return self._groups
@@ -59,24 +59,24 @@ class TraceWriter:
         self._describe("thread", place, name, place[1])
 
     def slice(self, place: Place, name: str, start: float, end: float, args: Fields) -> None:
-        """Write something that lasted. Slices of one track lie within or beside each other, never across."""
+        """Write a time span on a track. Slices of one track are nested or disjoint, never overlapping."""
         lasted = max(0.0, round(_us(end) - _us(start), 3))
         self._event("X", place, start, dur=lasted, cat="headgate", name=name, args=args)
 
     def span(
         self, group: int, category: str, name: str, start: float, end: float, args: Fields, identity: str = ""
     ) -> None:
-        """Write something that lasted beside others of its kind: the viewer finds it a row."""
+        """Write a time span that may overlap others of its kind: the viewer assigns it a row."""
         common = {"cat": category, "name": name, "id2": {"local": identity or f"{name} {self.written}"}}
         self._event("b", (group, 0), start, **common, args=args)
         self._event("e", (group, 0), max(start, end), **common)
 
     def counter(self, group: int, name: str, at: float, values: Mapping[str, float]) -> None:
-        """Write what a counter shows from now on."""
+        """Write a counter's values from a time on."""
         self._event("C", (group, 0), at, name=name, args=values)
 
     def mark(self, place: Place, name: str, at: float, args: Fields, *, is_global: bool = False) -> None:
-        """Write a moment."""
+        """Write an instant event."""
         self._event("i", place, at, s="g" if is_global else "t", cat="headgate", name=name, args=args)
 
     def flow(self, name: str, source: tuple[Place, float], target: tuple[Place, float]) -> None:
@@ -99,18 +99,18 @@ class TraceWriter:
 
 
 def _us(at: float) -> float:
-    """Return a time that a viewer shows: within the trace, and finite whatever a broken line says."""
-    return round(min(max(at, 0.0), _MAX_US), 3) if at == at else 0.0  # noqa: PLR0124 - not a number differs from itself
+    """Return a time that a viewer can show: clamped to the trace, and finite whatever a broken line contains."""
+    return round(min(max(at, 0.0), _MAX_US), 3) if at == at else 0.0  # noqa: PLR0124 - nan differs from itself
 
 
 def number(value: Any) -> float:
-    """Return a number as a viewer can show it; 0 when it is none."""
-    is_number = isinstance(value, int | float) and value == value  # noqa: PLR0124 - not a number differs from itself
+    """Return a number that a viewer can show; 0 if the value is not a number."""
+    is_number = isinstance(value, int | float) and value == value  # noqa: PLR0124 - nan differs from itself
     return min(max(value, -_MAX_SHOWN), _MAX_SHOWN) if is_number else 0
 
 
 def seconds_us(fields: Fields, name: str) -> float:
-    """Return a field of seconds as microseconds; 0 when it holds no number."""
+    """Return a field in seconds as microseconds; 0 if it is not a number."""
     return 1e6 * number(fields.get(name))
 
 
@@ -118,12 +118,12 @@ Draw = Callable[[Fields, float, str], None]
 """Draws an event with these fields at a time (microseconds of the trace); the last argument is the event's name."""
 
 MAX_OPEN: Final = 200_000
-"""Tasks and waits remembered at once. Beyond it the oldest ends: its end was lost with events that were dropped."""
+"""Maximum open tasks and waits. Beyond it the oldest ends, since its end was lost with dropped events."""
 
 LOST: Final = "its end is not in the file"
 
 FIRST_TRACK: Final = 1
-"""Of a request key, where its limit is drawn, and of a pool, where its decisions are."""
+"""The track of a request key's limit, and of a pool's decisions."""
 
 _KINDS: Final = {"campaign": "", "requests": "limit", "pool": "decisions", "model": ""}
 """Kinds of groups in the viewer's order, and the name of their first track if they have one."""
@@ -133,11 +133,11 @@ _GROUPS_OF_A_KIND: Final = 1_000_000
 
 @dataclass(slots=True)
 class Group:
-    """A group of tracks. Its lanes are numbers from 0 on, each of them held by one task or placement group at a time.
+    """A group of tracks. Its lanes are numbered from 0, each held by one task or placement group at a time.
 
     Attributes:
-        tracks: their numbers by name.
-        ends: when the last slice on a track ended.
+        tracks: numbers of the tracks by name.
+        ends: end of the last slice by track.
     """
 
     number: int
@@ -148,19 +148,19 @@ class Group:
     _lanes: int = 0
 
     def take_lane(self) -> int:
-        """Return the lowest lane that nobody holds."""
+        """Return the lowest free lane."""
         if self._free_lanes:
             return heapq.heappop(self._free_lanes)
         self._lanes += 1
         return self._lanes - 1
 
     def give_back(self, lane: int) -> None:
-        """Let a lane be taken again."""
+        """Free a lane."""
         heapq.heappush(self._free_lanes, lane)
 
 
 class Scene:
-    """Owned by a `RunTrace`. Times are microseconds of the trace."""
+    """The groups and tracks of one run. Owned by a `RunTrace`. Times are microseconds of the trace."""
 
     def __init__(self, writer: TraceWriter, run: str) -> None:
         self.writer = writer
@@ -168,7 +168,7 @@ class Scene:
         self.campaign = self.group("campaign", run)
 
     def group(self, kind: str, name: str) -> Group:
-        """Return the group of what is called `name`."""
+        """Return the group with this kind and name, creating it on first use."""
         group = self._groups.get((kind, name))
         if group is None:
             order = list(_KINDS).index(kind) * _GROUPS_OF_A_KIND + len(self._groups)
@@ -178,14 +178,14 @@ class Scene:
         return group
 
     def track(self, group: Group, name: str, track: int | None = None) -> Place:
-        """Return the place of the track that is called `name`: a new one is `track`, or the next that has no name."""
+        """Return the place of the track `name`; a new track gets the number `track`, or the next free one."""
         if name not in group.tracks:
             group.tracks[name] = len(group.tracks) + 1 if track is None else track
             self.writer.track((group.number, group.tracks[name]), name)
         return group.number, group.tracks[name]
 
     def count(self, group: Group, counter: str, unit: str, at: float, change: int) -> None:
-        """Have a counter of a group show so many more."""
+        """Change a group's counter by `change`."""
         group.counts[counter] += change
         self.writer.counter(group.number, counter, at, {unit: group.counts[counter]})
 

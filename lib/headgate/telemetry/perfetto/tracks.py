@@ -1,4 +1,4 @@
-"""Tracks of a trace: tasks in progress, requests with what holds them, and placement groups with who held them."""
+"""Tracks of a trace: tasks in progress, requests and their limits, and placement groups and their holders."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from headgate.telemetry.perfetto.trace_file import (
 )
 
 _PARALLEL_TRACKS: Final = 1_000
-"""Tracks of one slot are numbered this far apart: requests of one task that overlap lie on tracks beside it."""
+"""Distance between the track numbers of two slots, which leaves room for overlapping requests of one task."""
 
 _DELAY_OF_TELLING_US: Final = 1_000.0
-"""So much overlap of two attempts is no work in parallel."""
+"""Two attempts that overlap by at most this are not parallel, but reported late."""
 
 _SHOWN_OF_A_SAMPLE: Final = (
     "score", "success", "error_kind", "error", "turns", "attempts", "request_wait_s", "why"
@@ -54,7 +54,7 @@ class TaskTracks:
         self._ready: dict[str, float] = {}
         self._running: dict[str, _Task] = {}
         self._left: dict[str, _Task] = {}
-        """Tasks whose lease has ended, and whose outcome is not told yet."""
+        """Tasks whose lease has ended, but whose outcome has not been reported yet."""
         self._delays: dict[str, tuple[float, float, Fields]] = {}
         self.drawn: Mapping[type[events.Event], Draw] = {
             events.ReadyEnqueued: self._enqueued,
@@ -75,9 +75,9 @@ class TaskTracks:
         return None if task is None else self._place(task)
 
     def within(self, fields: Fields, name: str, start: float, end: float) -> None:
-        """Draw something within the task of an event, beside it when it overlaps what is there.
+        """Draw a time span within the task of an event, on a parallel track if it overlaps another one.
 
-        Without a task in progress it is drawn beside others of its request key, or else of its model.
+        Without a task in progress, draw it with others of its request key, or else of its model.
         """
         self._end_delay(_whose(fields), start)
         task = self._running.get(str(fields.get("task_id", "")))
@@ -90,7 +90,7 @@ class TaskTracks:
         self._scene.writer.span(group.number, "request", name, start, end, fields)
 
     def close(self, at: float) -> None:
-        """Draw the tasks that have not ended, and those whose sample did not come."""
+        """Draw the tasks that have not ended, and those without a sample."""
         for whose in list(self._delays):
             self._end_delay(whose, at)
         for task_id in list(self._left):
@@ -140,7 +140,7 @@ class TaskTracks:
             return
         task.args["outcome"] = fields.get("outcome")
         if "environment" in task.args:
-            return  # a rollout: its sample names it
+            return  # a rollout, which its sample names
         task.name, task.is_complete = f"{fields.get('stage')} {fields.get('outcome')}", True
         if task_id in self._left:
             self._end(task_id, 0.0, {})
@@ -164,7 +164,7 @@ class TaskTracks:
         self.within(fields, name, at - seconds_us(fields, "latency_s"), at)
 
     def _delayed(self, fields: Fields, at: float, _: str) -> None:
-        """Remember a back-off: it is drawn when it has ended."""
+        """Remember a back-off, which is drawn when it ends."""
         whose = _whose(fields)
         self._end_delay(whose, at)
         self._delays[whose] = (at, at + seconds_us(fields, "wait_s"), fields)
@@ -182,17 +182,17 @@ class TaskTracks:
         self._scene.writer.span(group.number, "queue", "queued", since, at, {"task_id": task_id}, task_id)
 
     def _begin(self, task_id: str, group: Group, at: float, args: Fields, name: str) -> None:
-        """Give a task its track; one that was drawn already goes on."""
+        """Give a task its track; a task that already has one continues."""
         if task_id in self._running:
             return
-        self._end(task_id, at, {})  # an attempt before this one whose outcome was not told
+        self._end(task_id, at, {})  # a previous attempt whose outcome was not reported
         if len(self._running) >= MAX_OPEN:
             self._end(next(iter(self._running)), at, {"outcome": LOST})
         self._running[task_id] = _Task(group, group.take_lane(), at, dict(args), name)
         self._count(group, at, 1)
 
     def _end(self, task_id: str, at: float, args: Fields, name: str = "") -> None:
-        """Draw a task that has ended and free its track; one that did not begin in the file is left out."""
+        """Draw a task that has ended and free its track; one that did not begin in the file is skipped."""
         if task_id in self._left:
             self._draw(self._left.pop(task_id), args, name)
         elif task_id in self._running:
@@ -235,12 +235,12 @@ def key_of(fields: Fields) -> str:
 
 
 def _whose(fields: Fields) -> str:
-    """Return what a back-off belongs to: its task, which asks one thing at a time, or else its request."""
+    """Return the owner of a back-off: its task, which sends one request at a time, or else its request."""
     return str(fields.get("task_id") or fields.get("request_id") or "")
 
 
 _SAME_MOMENT_US: Final = 10_000.0
-"""A refusal and the cut that follows from it are told within this time, in either order."""
+"""A refusal and the resulting cut of the limit are reported within this time, in either order."""
 
 
 @dataclass(slots=True)
@@ -307,7 +307,7 @@ class RequestTracks:
             self._count_leases(key, at)
 
     def _rate_limited(self, fields: Fields, at: float, _: str) -> None:
-        """Mark a refusal at its task and at its key, where the cut that follows from it will point back."""
+        """Mark a refusal at its task and at its key, from where an arrow will lead to the resulting cut."""
         key = self._key(fields)
         place = self._tasks.place_of(str(fields.get("task_id", "")))
         if place is not None:
@@ -336,7 +336,7 @@ class RequestTracks:
         self._scene.writer.span(self._key(fields).group.number, "breaker", "breaker open", start, at, fields)
 
     def _point_at_cut(self, key: _Key) -> None:
-        """Draw an arrow from a refusal to the cut that it caused, whichever of the two is told first."""
+        """Draw an arrow from a refusal to the resulting cut, whichever of the two is reported first."""
         if key.refused is None or key.cut_at is None:
             return
         refused_at = key.refused[1]
@@ -394,7 +394,7 @@ class PlacementTracks:
         }
 
     def close(self, at: float) -> None:
-        """Draw what still runs and what still waits, up to the last event."""
+        """Draw what is still running or waiting, up to the last event."""
         for request in list(self._waiting):
             self._leave_line(request, at, "still waiting")
         for request in list(self._running):
@@ -423,14 +423,14 @@ class PlacementTracks:
         self._scene.count(pool, "running", "requests", at, 1)
 
     def _ended(self, fields: Fields, at: float, name: str) -> None:
-        """Draw what a request did, up to its end, its preemption or its loss; one that only waited leaves the line."""
+        """Draw a request up to its end, preemption or loss; one that only waited leaves the queue."""
         request = str(fields.get("request"))
         self._leave_line(request, at, name)
         if not self._end(request, at, {"ended_by": name, **fields}):
             self._mark(fields, at, name)
 
     def _group_removed(self, fields: Fields, at: float, name: str) -> None:
-        """Give the track of a placement group to the next one that is made."""
+        """Free the track of a placement group for the next one."""
         pool = self._pool(fields)
         lane = self._lanes.pop((pool.number, str(fields.get("group"))), None)
         if lane is not None:
@@ -452,7 +452,7 @@ class PlacementTracks:
         ran = self._running.pop(request, None)
         if ran is None:
             return False
-        # Two holders of one group, as a file with lost lines may tell, lie after each other and never across.
+        # If lost lines suggest that two holders of one group overlap, draw them one after the other.
         start = max(ran.since, ran.pool.ends.get(ran.place[1], 0.0))
         end = ran.pool.ends[ran.place[1]] = max(at, start)
         self._scene.writer.slice(ran.place, request or "work", start, end, ran.args | dict(args))

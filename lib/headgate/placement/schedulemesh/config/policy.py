@@ -1,4 +1,4 @@
-"""ScheduleMesh's settings of preemption, and the rules of Headgate that they mean."""
+"""ScheduleMesh's preemption settings, translated to Headgate's rules."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from headgate.placement.errors import InvalidPlacementError
 from headgate.placement.rules import Aggressiveness, PreemptionRules, rules_from, unknown_setting
 
 PreemptionAggressiveness = Aggressiveness
-"""How small a difference of priority is enough to stop work; aliases and `env:VARIABLE` work as words."""
+"""How small a difference in priority suffices for preemption; aliases and `env:VARIABLE` are accepted as text."""
 
 RULE_OF_SETTING: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -28,29 +28,29 @@ RULE_OF_SETTING: Final[Mapping[str, str]] = MappingProxyType(
 """Setting of ScheduleMesh -> rule."""
 
 WITHOUT_EFFECT: Final = frozenset({"remaining_time_weight", "min_preempt_score"})
-"""Settings of ScheduleMesh's score; victims are chosen by the work that is lost, and have none."""
+"""Settings of ScheduleMesh's score, which Headgate lacks: it chooses victims by the work lost."""
 
 PROTECTED_POOLS: Final = "protected_pools"
 
 SCHEDULEMESH_RULES: Final = PreemptionRules(
     min_runtime_s=0.0, patience_s=0.0, short_first=0.0, budget_share=1.0, budget_interval_s=0.0
 )
-"""What ScheduleMesh does not know is off: minimum run time, patience with work that ends soon, shorter work first,
+"""Features that ScheduleMesh lacks are off: minimum run time, patience with work that ends soon, shorter work first,
 budgets."""
 
 _OFF: Final = ("patience_s", "short_first", "budget_share", "budget_interval_s")
-"""What stays off unless it is set; the minimum run time is each request's own."""
+"""Rules that stay off unless set; the minimum run time is set on each request instead."""
 
 _RULES: Final = frozenset(each.name for each in fields(PreemptionRules) if each.init)
 
 
 def changed_rules(before: PreemptionRules, settings: Mapping[str, object]) -> PreemptionRules:
-    """Return rules in which settings, under ScheduleMesh's names or Headgate's, have replaced earlier ones.
+    """Return earlier rules updated by settings, which may have ScheduleMesh's or Headgate's names.
 
     Patience with work that ends soon, shorter work first, and budgets are off unless they are set.
 
     Raises:
-        InvalidPlacementError: a setting is unknown, given under both names, or impossible.
+        InvalidPlacementError: a setting is unknown, given under both names, or invalid.
     """
     rules: dict[str, object] = {}
     for setting, value in settings.items():
@@ -70,7 +70,7 @@ def changed_rules(before: PreemptionRules, settings: Mapping[str, object]) -> Pr
 
 
 def protected_pools(settings: Mapping[str, object]) -> frozenset[str] | None:
-    """Return the pools that settings protect from work of others; None where they say nothing of it.
+    """Return the pools that settings protect from preemption by other pools; None if they do not say.
 
     Raises:
         InvalidPlacementError: it is not a list of names.
