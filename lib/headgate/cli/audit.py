@@ -24,9 +24,9 @@ def audit(
     limit: Annotated[int, Parameter(help="How many changes to show, counted from the latest.")] = 100,
     as_json: AsJson = False,
 ) -> int:
-    """Show who changed what on this machine, the latest last: tokens, jobs, servers, limits, pools, samples.
+    """Show who changed what on this machine, newest last: tokens, jobs, servers, limits, pools, samples.
 
-    The file is .headgate/audit.jsonl where the process ran that made the change, or HEADGATE_AUDIT_FILE.
+    The file is .headgate/audit.jsonl in the folder where the changing process ran, or HEADGATE_AUDIT_FILE.
     """
     if limit < 1:
         raise InvalidInputError(f"--limit must be >= 1 (got {limit})")

@@ -24,7 +24,7 @@ from headgate.orchestration import (
 
 
 def show(
-    names: Annotated[tuple[str, ...], Parameter(help="Limits by name; all of Headgate's without any.")] = (),
+    names: Annotated[tuple[str, ...], Parameter(help="Limits by name. Default: all of Headgate's.")] = (),
     *,
     as_json: AsJson = False,
 ) -> int:
@@ -59,7 +59,7 @@ def apply(
         print_json([{"limit": name, "changed": is_changed} for name, is_changed in done.items()])
     else:
         print_table(
-            source, ("limit", ""), [(name, "set" if changed else "as it was") for name, changed in done.items()]
+            source, ("limit", ""), [(name, "set" if changed else "unchanged") for name, changed in done.items()]
         )
     return 0
 
@@ -90,9 +90,9 @@ def set_(
 
 
 def audit(
-    names: Annotated[tuple[str, ...], Parameter(help="Limits by name; all of Headgate's without any.")] = (),
+    names: Annotated[tuple[str, ...], Parameter(help="Limits by name. Default: all of Headgate's.")] = (),
     *,
-    fix: Annotated[bool, Parameter(help="Set what a limit counts to what is held.")] = False,
+    fix: Annotated[bool, Parameter(help="Set a limit's count to the slots that are held.")] = False,
     as_json: AsJson = False,
 ) -> int:
     """Compare, twice, the slots that limits count as taken with the leases that processes hold.
@@ -112,7 +112,7 @@ def audit(
         say("every limit counts the slots that are held")
     else:
         rows = [(r.name, r.seen.active_slots, r.known, _verdict(r), "fixed" if fix else "") for r in found]
-        title = f"{len(found)} limits count other slots than are held"
+        title = f"{len(found)} limits whose counts differ from the slots held"
         print_table(title, ("limit", "taken", "held", "", ""), rows, right=(1, 2))
     return CHECK_FAILED if found and not fix else 0
 

@@ -1,4 +1,4 @@
-"""`headgate trace`: from a file of events to a trace that Perfetto opens."""
+"""`headgate trace`: convert a file of events into a trace that Perfetto opens."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from headgate.telemetry import convert_events
 
 
 def trace(
-    events: Annotated[Path, Parameter(help="File of events, as the setting `events_file` names it.")],
+    events: Annotated[Path, Parameter(help="File of events, which the setting `events_file` names.")],
     *,
     output: Annotated[
         Path, Parameter(name=("--output", "-o"), help="File to write; a name that ends in .gz is compressed.")

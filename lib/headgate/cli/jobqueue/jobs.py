@@ -1,4 +1,4 @@
-"""`headgate jobqueue status|jobs|show|dead|requeue|withdraw|resources|drain|open|remove`: looking and steering."""
+"""`headgate jobqueue status|jobs|show|dead|requeue|withdraw|resources|drain|open|remove`: watch and steer."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ from headgate.jobqueue.worker import RetryPolicy, SyncJobQueueClient
 from headgate.telemetry import safe_text
 
 _PATIENCE: Final = RetryPolicy(patience_s=5.0)
-"""Whoever types a command would rather be told soon that the server is not there."""
+"""Short, so that a user at a terminal soon learns that the server is down."""
 
 _ERROR_CHARS: Final = 120
 _WATCH_EVERY_S: Final = 2.0
 _SPARE: Final = ("since", "worker", "claims", "pool", "team", "task")
-"""Columns of jobs that a narrow terminal does without."""
+"""Columns of jobs that are dropped on a narrow terminal."""
 
 _Server = Annotated[str, Parameter(help="The policy server: POOL/INDEX, as `headgate jobqueue resources` shows it.")]
 _Reason = Annotated[str, Parameter(help="Why, for the history.")]
@@ -165,7 +165,7 @@ def withdraw(
 ) -> int:
     """Withdraw jobs, those named or all of a team or task that have not ended; they are then dead.
 
-    Workers that run them stop at their next heartbeat. Of jobs that are named, all are withdrawn or none.
+    Workers that run them stop at their next heartbeat. If jobs are named, all of them are withdrawn or none.
     """
     if bool(job_ids) == bool(team or task):
         raise InvalidInputError(
@@ -184,7 +184,7 @@ def _choice(kind: type[Choice], job_ids: Sequence[str], **more: str | None) -> C
 
 
 def _in_parts(ask: Callable[[], list[str]], *, is_named: bool) -> list[str]:
-    """Return the jobs of as many requests as it takes: the queue changes no more than so many with one."""
+    """Return the jobs of as many requests as are needed: one request changes at most `MOST_AT_ONCE` of them."""
     done = part = ask()
     while not is_named and len(part) == MOST_AT_ONCE:
         part = ask()
@@ -231,7 +231,7 @@ def open_(server: _Server, *, reason: _Reason = "", url: QueueUrl = None, as_jso
 def remove(
     server: _Server,
     *,
-    force: Annotated[bool, Parameter(help="Also while a job uses it; its worker then stops.")] = False,
+    force: Annotated[bool, Parameter(help="Remove it even while a job uses it; its worker then stops.")] = False,
     url: QueueUrl = None,
     as_json: AsJson = False,
 ) -> int:
@@ -286,7 +286,7 @@ def _document(model: BaseModel) -> dict[str, Any]:
 
 
 def _outcome(job: JobOut) -> str:
-    """Return what became of a job, on one line."""
+    """Return the outcome of a job, on one line."""
     result = job.result or {}
     if "exit_status" in result:
         last = str(result.get("output", "")).rpartition("\n")[2]
@@ -295,7 +295,7 @@ def _outcome(job: JobOut) -> str:
 
 
 def _rules(resource: ResourceOut) -> str:
-    """Return which tasks a server serves, as it was registered."""
+    """Return the tasks that a server serves, as registered."""
     only, never = (_names(resource.resource.get(key)) for key in ("compatible_task", "not_compatible_task"))
     return "; ".join(part for part in (only or "all", f"not {never}" if never else "") if part)
 
