@@ -8,7 +8,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from headgate.cli.output import AsJson, print_json, print_table
+from headgate.cli.output import AsJson, counted, print_json, print_table
 from headgate.core import moment_of
 from headgate.core.audit import audit_entries, audit_file
 from headgate.core.errors import InvalidInputError
@@ -45,5 +45,6 @@ def audit(
         print_json(found)
     else:
         rows = [(one.at, one.who, one.what, one.thing, one.before, one.after) for one in found]
-        print_table(f"{len(found)} changes in {audit_file()}", ("at", "who", "what", "thing", "from", "to"), rows)
+        columns = ("at", "who", "what", "thing", "from", "to")
+        print_table(f"{counted(len(found), 'change')} in {audit_file()}", columns, rows)
     return 0

@@ -134,9 +134,7 @@ def forget(
         done = asyncio.run(_forgotten(store, chosen, where, conversations=conversations, dry_run=dry_run))
         what = f"{'conversations of ' if conversations else ''}{counted(done.samples, 'sample')}"
         size = f"{done.conversation_bytes:,} bytes of conversations in {counted(done.parts, 'part')}"
-        unread = (
-            f", and the matching ones of {counted(waiting, 'sample')} in the journal" if dry_run and waiting else ""
-        )
+        unread = f", and matches among {counted(waiting, 'sample')} in the journal" if dry_run and waiting else ""
         return done, waiting, f"{'would delete' if dry_run else 'deleted'} {what}, {size}{unread}"
 
     if not (yes or dry_run or confirmed(f"forget {forgotten(dry_run=True)[2]}")):

@@ -36,8 +36,8 @@ def demo(
     """Sample models in four environments through Prefect deployments, and report.
 
     Starts a Prefect server of its own on a free port, registers blocks, deploys, starts a worker, serves baseline
-    agents and, where it is installed, a small real language model, samples them, and prints where the report and
-    the data are. With OPENAI_BASE_URL set, or with --roster, it samples those models instead.
+    agents and, where it is installed, a small real language model, samples them, and prints where the report and data
+    are. With OPENAI_BASE_URL set, or with --roster, it samples those models instead.
 
     With --cluster it needs the small model, and no Prefect: two checkpoints appear one after the other, and engines
     on a local Ray cluster of its own evaluate them, in an environment whose episodes run on the cluster's nodes. A

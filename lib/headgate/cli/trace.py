@@ -8,7 +8,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from headgate.cli.output import AsJson, tell
+from headgate.cli.output import AsJson, counted, tell
 from headgate.telemetry import convert_events
 
 
@@ -26,5 +26,5 @@ def trace(
     """
     made = convert_events(events, output)
     path = str(output.resolve())
-    said = f"{made.events} events of {made.runs} runs over {made.seconds:.1f} s: {path}"
+    said = f"{counted(made.events, 'event')} of {counted(made.runs, 'run')} over {made.seconds:.1f} s: {path}"
     return tell({"path": path, **asdict(made)}, said, as_json=as_json)

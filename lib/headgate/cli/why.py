@@ -14,7 +14,7 @@ from cyclopts import Parameter
 from headgate import storage  # the store comes with polars and DuckDB, which an answer from elsewhere need not wait for
 from headgate.cli.live_runs import LiveRuns, live_runs
 from headgate.cli.options import JournalChoices, RunUrl
-from headgate.cli.output import AsJson, tell, utc_time
+from headgate.cli.output import AsJson, counted, tell, utc_time
 from headgate.config import LoadedSettings, Settings
 from headgate.core import task_id_of
 from headgate.core.errors import InvalidInputError, NotFoundError, StoreError
@@ -67,7 +67,7 @@ def _lines_of(answer: Mapping[str, Any], now: float) -> list[str]:
         left = "" if until is None else f", until {utc_time(until)} (in {max(0.0, until - now):,.0f} s)"
         lines.append(f"gate: {answer['gate']}{left}")
     if answer["ahead"]:
-        lines.append(f"{answer['ahead']} tasks of its group go first")
+        lines.append(f"{counted(answer['ahead'], 'task')} of its group ahead of it")
     lines.append(f"asked: {answer['asked']}, campaign {answer['campaign']}")
     return lines
 

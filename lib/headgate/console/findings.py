@@ -127,9 +127,7 @@ def _silent(source: Source) -> Finding:
 def _run(source: Source, said: Document) -> Iterator[Finding]:
     name = said["campaign"]
     if said["state"] == "draining":
-        yield Finding(
-            "draining", "warn", f"{name} is draining", "it finishes what is in progress and accepts nothing new"
-        )
+        yield Finding("draining", "warn", f"{name} is draining", "it finishes what it began and accepts nothing new")
     for what in ("journal", "store"):
         if why := said.get(f"{what}_problem"):
             yield Finding(what, "bad", f"{name}: its {what} cannot be written", why, _UNWRITTEN[what])

@@ -128,7 +128,6 @@ class Checked:
         engine: its address or name.
         kind: whose API it speaks; empty if that is unknown.
         facts: what it reported; None if it did not answer.
-        load: its load; None if it did not answer.
         error: why it cannot be a worker; None if it can.
     """
 

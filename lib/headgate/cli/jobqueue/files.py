@@ -185,9 +185,7 @@ def results(
     url: QueueUrl = None,
     database: Database = None,
     team: Annotated[tuple[str, ...], Parameter(help="Only this team (slug); may be repeated.")] = (),
-    output: Annotated[
-        Path | None, Parameter(name=("--output", "-o"), help="File to write. Default: standard output.")
-    ] = None,
+    output: Annotated[Path | None, Parameter(name=("--output", "-o"), help="Output file. Default: stdout.")] = None,
     as_json: AsJson = False,
 ) -> int:
     """Compare the scores that teams report with evaluated ones, as CSV with a row per team and task."""

@@ -88,7 +88,9 @@ def jobs(
     if limit < 0:
         raise InvalidInputError(f"--limit must be >= 0 (got {limit})")
     with _client(url) as client:
-        found = list(islice(client.all_jobs(state=state, team=team, task=task, pool=pool), limit or None))
+        every = client.all_jobs(state=state, team=team, task=task, pool=pool)
+        found = list(islice(every, limit + 1 if limit else None))
+    is_cut, found = 0 < limit < len(found), found[: limit or None]
     if as_json:
         print_json([_document(job) for job in found])
         return 0
@@ -102,7 +104,7 @@ def jobs(
     ]  # fmt: skip
     used = [name for name in (rows[0] if rows else ()) if any(row[name] for row in rows)]
     shown = [{name: row[name] for name in used} for row in rows]
-    more = ", the first ones: --limit 0 lists all" if len(found) == limit else ""
+    more = ", the first ones: --limit 0 lists all" if is_cut else ""
     title = f"{counted(len(found), 'job')}{more}"
     print_rows(title, shown, names=frozenset(used) - {"claims", "failures"}, spare=_SPARE)
     if not rows:
@@ -127,7 +129,7 @@ def show(
         (utc_time(e.at), e.what, e.epoch or None, e.worker or None, e.resource_id or None, _short(e.note))
         for e in happened
     ]
-    print_table(f"{len(happened)} entries", columns, rows, right=(2,))
+    print_table(counted(len(happened), "entry", "entries"), columns, rows, right=(2,))
     return 0
 
 

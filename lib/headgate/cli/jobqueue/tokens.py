@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final
 
 from cyclopts import Parameter
 
-from headgate.cli.output import AsJson, print_json, print_table, say, utc_time
+from headgate.cli.output import AsJson, counted, print_json, print_table, say, utc_time
 from headgate.core import DAY_S, Secret
 from headgate.core.audit import record_change
 from headgate.core.errors import InvalidInputError, NotFoundError
@@ -82,7 +82,7 @@ def list_(*, database: Database = _DEFAULT_DATABASE, as_json: AsJson = False) ->
         print_json([_document(token, now) for token in tokens])
         return 0
     columns = ("id", "name", "scopes", "teams", "pools", "worker", "created", "state")
-    print_table(f"{len(tokens)} tokens", columns, [_row(token, now) for token in tokens])
+    print_table(counted(len(tokens), "token"), columns, [_row(token, now) for token in tokens])
     return 0
 
 

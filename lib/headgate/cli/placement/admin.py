@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from cyclopts import Parameter
 
-from headgate.cli.output import CHECK_FAILED, AsJson, print_json, print_table, say, tell
+from headgate.cli.output import CHECK_FAILED, AsJson, counted, print_json, print_table, say, tell
 from headgate.cli.placement.ledger import Address, joined, require_ray, there_already
 from headgate.core.audit import record_change
 from headgate.core.documents import read_document
@@ -126,7 +126,7 @@ def audit(
         say("ledger and Ray agree")
     else:
         rows = [(one.kind, one.name, one.says, "fixed" if one.fixed else "") for one in differences]
-        print_table(f"{len(differences)} differences", ("what", "name", "difference", ""), rows)
+        print_table(counted(len(differences), "difference"), ("what", "name", "difference", ""), rows)
     return CHECK_FAILED if any(not one.fixed for one in differences) else 0
 
 

@@ -20,9 +20,7 @@ from headgate.telemetry import safe_text
 Words = Annotated[
     str, Parameter(help="After `--`: the evaluation, as `run … --instances N` or `judge …` with all of its options.")
 ]
-Links = Annotated[
-    int, Parameter(help="Maximum number of runs in the chain; each continues where the one before it ended.")
-]
+Links = Annotated[int, Parameter(help="Most runs of the chain; each continues where the one before it ended.")]
 DryRun = Annotated[bool, Parameter(help="Print what would be sent, and send nothing.")]
 
 ENDS_CHAIN: Final = (0, 1, 2, 4)

@@ -47,9 +47,7 @@ def slurm(
     links: Links = 20,
     option: Annotated[
         tuple[str, ...],
-        Parameter(
-            allow_leading_hyphen=True, help="Any option of sbatch, as --option=--partition=gpu; may be repeated."
-        ),
+        Parameter(allow_leading_hyphen=True, help="Any option of sbatch, as --option=--partition=gpu; repeatable."),
     ] = (),
     shared: Annotated[bool, Parameter(help="State that every node sees the journal and the store.")] = False,
     dry_run: DryRun = False,
