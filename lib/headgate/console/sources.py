@@ -163,7 +163,7 @@ class Source:
             self.problem = str(error) or type(error).__name__
         else:
             _log.warning("The answer of %s cannot be read", self.address, exc_info=error)
-            self.problem = f"the server there has another version, or is something else ({type(error).__name__})"
+            self.problem = f"the server there is of another version, or something else ({type(error).__name__})"
 
 
 class Sources:
