@@ -447,7 +447,7 @@ def test_doctor_tells_a_journal_that_is_ahead_of_the_clock(
     monkeypatch.setattr("headgate.cli.doctor.time", behind)
     findings = {f["check"]: f for f in headgate("doctor", "--roster", "roster.yaml", "--json").document}
     assert not findings["journal"]["ok"]
-    assert "what it wrote last" in findings["journal"]["found"]
+    assert "the newest time in" in findings["journal"]["found"]
 
 
 def test_doctor_tells_a_journal_whose_disk_is_nearly_full(
