@@ -31,7 +31,7 @@ def test_invalidated_samples_are_told_left_out_and_taken_again_once(headgate: Co
     assert said.status == 0
     assert "4 samples count no longer, mark 20" in said.out
     assert headgate("invalidate", *GREEDY, "--json").document["samples"] == 0
-    assert headgate("invalidate", *GREEDY).out == "0 samples count no longer: none that was chosen counts\n"
+    assert headgate("invalidate", *GREEDY).out == "0 samples count no longer: none of those chosen counts\n"
     assert "`headgate invalidate --undo` has samples count again" in " ".join(headgate("undo", "1").err.split())
     assert _rows(headgate, "select count(*) from samples where model = 'baseline-greedy@main'") == [(0,)]
     shown = headgate("summary", "--json").document
@@ -49,7 +49,7 @@ def test_invalidated_samples_are_told_left_out_and_taken_again_once(headgate: Co
     assert _rows(headgate, "select count(*) from stored where model = 'baseline-greedy@main'") == [(8,)]
     assert headgate(*RUN).document["samples"] == 0
     final = headgate("invalidate", "--undo", *GREEDY)
-    assert "4 samples stay invalid: their tasks are taken again." in final.out
+    assert "4 samples stay invalid: their tasks are sampled again." in final.out
 
 
 def test_a_mark_names_its_samples_and_conditions_in_sql_do(headgate: Command, sampled: None) -> None:

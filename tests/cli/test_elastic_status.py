@@ -61,6 +61,6 @@ async def test_a_failure_is_told_although_those_in_a_row_began_again_between_two
     for method, answers in told.items():
         monkeypatch.setattr(GatewayClient, method, answers)
     said = headgate("elastic", "wake", "one", "--wait")
-    assert said.err.startswith("waiting until it is done; Ctrl-C ends the wait and nothing else\n")
+    assert said.err.startswith("waiting until it is done; Ctrl-C ends only the wait\n")
     assert "http://one:1 has failed: out of memory" in said.err
     assert said.status == 3

@@ -137,7 +137,7 @@ def test_an_order_goes_to_a_run_that_knows_what_it_is_about(headgate: Command, t
     with running(tmp_path, "nightly", f"nightly/{other}") as runs:
         for environment, campaign in ((ENVIRONMENT, "nightly"), (other, f"nightly/{other}")):
             said = headgate("set", "rate", "7", "-e", environment, *runs.options)
-            place = f"campaign nightly at {runs.addresses[campaign]}; what it is told holds for 1 further run as well"
+            place = f"campaign nightly at {runs.addresses[campaign]}; the order holds for 1 further run as well"
             assert said.out == f"set rate of environment {environment} from default to 7\ntold: {place}\n"
         unknown = headgate("set", "rate", "7", "-e", "affine:sat", *runs.options)
         assert (unknown.status, max(runs.paused().values())) == (2, 2)
@@ -191,7 +191,7 @@ def test_models_of_running_campaigns_are_shown_without_a_roster(headgate: Comman
     assert nothing.status == 2
     words = " ".join(nothing.err.split())
     assert "no roster is given" in words
-    assert "A campaign that runs with --enable-monitoring tells its models." in words
+    assert "A campaign that runs with --enable-monitoring reports its models." in words
 
 
 def test_a_campaign_that_does_not_run_there_is_told_with_those_that_do(headgate: Command, two: Runs) -> None:

@@ -84,6 +84,13 @@ def test_jobs_are_listed_and_filtered(headgate: Command, queue: QueueSite) -> No
     assert headgate("jobqueue", "jobs", "--state", "nowhere").status == 2
 
 
+def test_a_list_that_is_whole_does_not_say_that_it_is_cut(headgate: Command, queue: QueueSite) -> None:
+    assert headgate("jobqueue", "jobs", "--limit", "0", "--team", "nobody").out == "0 jobs\n"
+    assert "the first ones" not in headgate("jobqueue", "jobs", "--limit", "5").out
+    assert "the first ones" in headgate("jobqueue", "jobs", "--limit", "4").out
+    assert len(headgate("jobqueue", "jobs", "--limit", "4", "--json").document) == 4
+
+
 def test_a_document_has_every_job_and_a_table_the_first_hundred(headgate: Command, queue: QueueSite) -> None:
     queue.submit(*(f"job-{number}" for number in range(100)))
     assert len(headgate("jobqueue", "jobs", "--json").document) == 105

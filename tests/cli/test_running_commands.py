@@ -387,7 +387,7 @@ def test_plan_says_what_a_day_costs_and_why_auto_asks_at_once(headgate: Command,
     (cost,) = found["costs"]
     per_day = 100 * (0.5 * int(tokens["p"]) + 2.0 * int(tokens["c"])) / 1e6  # 600 samples, of which 6 are stored
     assert cost == {"model": "solver@main", "per_day": pytest.approx(per_day, abs=1e-6), "share": 1.0}
-    assert found["auto_lanes"]["solver@main"] == "at once: nothing says that its batches cost less"
+    assert found["auto_lanes"]["solver@main"] == "at once: no price says that its batches cost less"
     said = headgate(*given)
     assert "solver@main: " in said.out
     assert "prices: prices.yaml of 2026-01-31 (a list)" in said.out
@@ -447,7 +447,7 @@ def test_doctor_tells_a_journal_that_is_ahead_of_the_clock(
     monkeypatch.setattr("headgate.cli.doctor.time", behind)
     findings = {f["check"]: f for f in headgate("doctor", "--roster", "roster.yaml", "--json").document}
     assert not findings["journal"]["ok"]
-    assert "what it wrote last" in findings["journal"]["found"]
+    assert "the newest time in" in findings["journal"]["found"]
 
 
 def test_doctor_tells_a_journal_whose_disk_is_nearly_full(
@@ -455,7 +455,7 @@ def test_doctor_tells_a_journal_whose_disk_is_nearly_full(
 ) -> None:
     monkeypatch.setattr("headgate.cli.doctor.shutil.disk_usage", lambda _: SimpleNamespace(free=3 << 20))
     said = {f["check"]: f for f in headgate("doctor", "--roster", "roster.yaml", "--json").document}["journal"]
-    assert (said["ok"], said["found"].endswith("lies on a disk with 3 MiB left, of 64 at least")) == (False, True)
+    assert (said["ok"], said["found"].endswith("is on a disk with 3 MiB free; at least 64 are needed")) == (False, True)
 
 
 def test_a_damaged_journal_ends_a_run_with_one_error_and_is_repaired(
@@ -527,7 +527,7 @@ def test_a_model_whose_samples_have_no_tokens_is_not_said_to_cost_nothing(
     assert headgate("run", *given, "--instances", "2").status == 4, "no such model is served"
     said = headgate("plan", *given)
     assert "0.0000 a day" not in said.out
-    assert "daily_cost nobody@main: unknown what it carries, no stored sample tells its tokens" in said.out
+    assert "daily_cost nobody@main: capacity unknown, as no stored sample has token counts" in said.out
 
 
 def test_more_instances_than_an_environment_has_tasks_are_told_of() -> None:

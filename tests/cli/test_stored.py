@@ -65,7 +65,7 @@ def test_the_store_of_a_campaign_beside_an_empty_one_is_named(headgate: Command,
         Path(".headgate/samples").mkdir(parents=True)
     said = headgate("report")
     assert said.status == (3 if is_there else 2)
-    assert "--store .headgate/eight/samples, or --campaign with their file" in " ".join(said.err.split())
+    assert "--store .headgate/eight/samples, or give their file as --campaign" in " ".join(said.err.split())
     assert headgate("report", "--store", ".headgate/eight/samples").status == 0
 
 

@@ -26,7 +26,12 @@ def _program(folder: Path, name: str, body: str) -> None:
 @pytest.mark.usefixtures("roster")
 def test_what_cannot_be_used_is_refused_in_a_sentence_before_it_is_queued(headgate: Command) -> None:
     for row, says in {
-        ("slurm", "--time", "1", *RUN): "--time 1 leaves a link no minute to work in: it is told to end 80 s before",
+        (
+            "slurm",
+            "--time",
+            "1",
+            *RUN,
+        ): "--time 1 leaves a link less than a minute to work: it is told to end 80 s before",
         ("slurm", "--time", "soon", *RUN): "--time takes minutes, H:MM:SS or D-HH:MM (got 'soon')",
         ("slurm", "--links", "0", *RUN): "--links must be >= 1 (got 0)",
         ("slurm", "--shared", "--option=gpu", *RUN): "--option takes one of sbatch's",
@@ -35,7 +40,7 @@ def test_what_cannot_be_used_is_refused_in_a_sentence_before_it_is_queued(headga
             *RUN,
             "--journal",
             "/dev/shm/journal",
-        ): "--journal /dev/shm/journal is a folder of this machine alone",
+        ): "--journal /dev/shm/journal is local to this machine",
         ("slurm",): "after `--` comes the evaluation (got 'nothing')",
         ("slurm", "--", "report"): "after `--` comes the evaluation (got 'report')",
         ("slurm", *RUN[:-2]): "`run` without --instances samples by rates and never ends",

@@ -173,7 +173,7 @@ def test_an_address_where_nothing_answers_is_an_error(headgate: Command) -> None
 def test_words_that_name_no_task_are_refused(headgate: Command) -> None:
     said = headgate("why", "12")
     assert said.status == 2
-    assert "is no task's id" in said.err
+    assert "is not a task's id" in said.err
 
 
 def test_without_a_campaign_the_number_of_a_task_has_to_be_given(headgate: Command) -> None:

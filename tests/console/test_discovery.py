@@ -369,7 +369,7 @@ async def test_what_is_meant_for_a_run_that_has_ended_reaches_no_other_one(tmp_p
             journal.announce(said(address, run_id="r-2"))
             await viewer.until("2 of 2 parts answer")
             gone = await viewer.steer(**form, run_id="r-1")
-            assert (gone.status_code, "another run has the address by now" in gone.text) == (404, True)
+            assert (gone.status_code, "another run has this address by now" in gone.text) == (404, True)
             assert steered.orders == []
             assert (await viewer.steer(**form, run_id="r-2")).status_code == 200
             assert [order["verb"] for order in steered.orders] == ["pause"]

@@ -74,7 +74,7 @@ def test_an_operators_half_hour(serve: Serve, visits: Visits, tmp_path_factory: 
         follow(page, "text=Back to the list")
         for href in [one.get_attribute("href") for one in page.query_selector_all("table.samples a")]:
             page.goto(f"{address}{href}")
-            if "scored anew" in page.inner_text("article"):
+            if "scored again" in page.inner_text("article"):
                 break
         assert "by abd 2" in page.inner_text("article")
         assert "by local: a scorer that was too strict" in page.inner_text("article")

@@ -177,7 +177,7 @@ def test_a_list_is_invalidated_after_a_preview_and_counts_again(
         assert httpx.post(address, data=form).status_code == 403
         assert httpx.post(address, data=form, headers={"Authorization": "Bearer x"}).status_code == 409  # others by now
         page.goto(f"{console}/samples?counts=no")
-        follow(page, "text=Have them count again…")
+        follow(page, "text=Count them again…")
         page.fill("input[name=reason]", "it was right")
         follow(page, "form.invalidate button")
         follow(page, "text=go back to the list")
@@ -205,7 +205,7 @@ def test_one_list_is_scored_again_at_a_time_and_only_what_was_counted(
             return answer.status_code, answer.text
 
         assert press(verb="count")[0] == 200
-        assert (press(verb="count")[0], "local has samples scored already" in press(verb="score")[1]) == (409, True)
+        assert (press(verb="count")[0], "local is scoring samples already" in press(verb="score")[1]) == (409, True)
         portal.call(may_end.set)
         shown = http.get("/samples/rescore", headers={"HX-Request": "true"}).text
         assert "0 samples</strong> would be scored again" in shown

@@ -166,7 +166,7 @@ def test_why_knows_the_next_task_of_a_model_in_an_environment(address: str, page
 
 def test_why_says_so_when_nothing_knows_an_id(address: str, page: Page) -> None:
     page.goto(f"{address}/why?of=t-none")
-    assert "Nothing that answers knows t-none" in page.inner_text("#live")
+    assert "No source that answers knows t-none" in page.inner_text("#live")
 
 
 def test_a_dead_job_is_put_back_after_a_preview(address: str, system: worlds.System, page: Page) -> None:

@@ -210,7 +210,7 @@ def test_what_went_down_while_nobody_looked_says_so(portal: BlockingPortal, unse
         return finding.holds, finding.todo
 
     holds, todo = portal.call(find)
-    assert holds.startswith(f"it takes requests and does not answer in time{says}")
+    assert holds.startswith(f"it accepts requests but does not answer in time{says}")
     assert "look at its log, its process" in todo
 
 

@@ -67,7 +67,7 @@ def arena(
 
 
 def arena_run_document(result: runs.arena.ArenaResult) -> dict[str, Any]:
-    """Return what a run did as `--json` prints it beside the ratings."""
+    """Return a run's outcome as `--json` prints it beside the ratings."""
     return {
         **result.counts(),
         "stopped_by": result.run.stopped_by if result.run is not None else "nothing was left to ask",
@@ -82,7 +82,7 @@ def _show(board: reports.ArenaBoard, result: runs.arena.ArenaResult, html: Path 
     print_rows("win share of the row against the column", reports.share_rows(board), names=_TEXT)
     print_rows("judge", reports.judge_rows(board), names=_TEXT)
     for warning in board.warnings:
-        say(f"mind: {warning}", stderr=True)
+        say(f"warning: {warning}", stderr=True)
     say(result.sentence())
     if html is not None:
         say(str(html.resolve()))

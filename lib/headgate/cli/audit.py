@@ -8,7 +8,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from headgate.cli.output import AsJson, print_json, print_table
+from headgate.cli.output import AsJson, counted, print_json, print_table
 from headgate.core import moment_of
 from headgate.core.audit import audit_entries, audit_file
 from headgate.core.errors import InvalidInputError
@@ -24,9 +24,9 @@ def audit(
     limit: Annotated[int, Parameter(help="How many changes to show, counted from the latest.")] = 100,
     as_json: AsJson = False,
 ) -> int:
-    """Show who changed what on this machine, the latest last: tokens, jobs, servers, limits, pools, samples.
+    """Show who changed what on this machine, newest last: tokens, jobs, servers, limits, pools, samples.
 
-    The file is .headgate/audit.jsonl where the process ran that made the change, or HEADGATE_AUDIT_FILE.
+    The file is .headgate/audit.jsonl in the folder where the changing process ran, or HEADGATE_AUDIT_FILE.
     """
     if limit < 1:
         raise InvalidInputError(f"--limit must be >= 1 (got {limit})")
@@ -45,5 +45,6 @@ def audit(
         print_json(found)
     else:
         rows = [(one.at, one.who, one.what, one.thing, one.before, one.after) for one in found]
-        print_table(f"{len(found)} changes in {audit_file()}", ("at", "who", "what", "thing", "from", "to"), rows)
+        columns = ("at", "who", "what", "thing", "from", "to")
+        print_table(f"{counted(len(found), 'change')} in {audit_file()}", columns, rows)
     return 0

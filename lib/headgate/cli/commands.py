@@ -1,4 +1,4 @@
-"""Every command of `headgate`: where it is and what its one line of help says. Loaded when called."""
+"""Every command of `headgate`, with its module and its one-line help; a module is loaded when it is called."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TOPICS: Final = (
     ("jobqueue", "Policy servers", "resources drain open remove"),
     ("jobqueue", "Challenges and files", "generate results collect import export"),
 )
-"""What the help of a group of commands (of `headgate` itself: "") shows together, in this order."""
+"""Topics in the help of a group of commands ("" is `headgate` itself), in this order: group, title, commands."""
 
 GROUPS: Final = {
     "config": "Show and check settings.",
@@ -49,7 +49,7 @@ COMMANDS: Final = {
     "plan": ("plan:plan", "Compare the demanded samples with what workers and endpoints can do."),
     "models": ("models:models", "Check the roster and list its models."),
     "environments": ("environments:environments", "List the environments that are installed, or try one."),
-    "query": ("data:query", "Ask the stored samples a question in SQL."),
+    "query": ("data:query", "Query the stored samples in SQL."),
     "summary": ("data:summary", "Show counts, means and intervals per model and environment."),
     "leaderboard": (
         "leaderboard:leaderboard",
@@ -147,7 +147,7 @@ COMMANDS: Final = {
     ),
     "elastic demo": ("elastic.demo:demo", "See workers wake and sleep with a load, on this machine."),
 }
-"""Name -> where the command is, and its one-line help. Loaded when called: none waits for the imports of another."""
+"""Name -> module and function of the command, and its one-line help. No command waits for the imports of another."""
 
 
 def all_commands() -> dict[str, tuple[str, str]]:

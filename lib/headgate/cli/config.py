@@ -38,6 +38,6 @@ def check(
     names = orchestration.checked_deployments(deployments) if deployments is not None else ()
     lines = [f"settings are sound: {counted(len(models), 'model')}, {counted(len(environments), 'environment')}"]
     lines += [f"  {name}: {rate:g} samples per model and day" for name, rate in rates.items()]
-    lines += [f"{deployments}: {len(names)} deployments"] if deployments is not None else []
+    lines += [f"{deployments}: {counted(len(names), 'deployment')}"] if deployments is not None else []
     document = {"models": len(models), "rates": rates, "deployments": names}
     return tell(document, *lines, as_json=as_json)

@@ -1,4 +1,4 @@
-"""`headgate console`: one web page over everything that runs."""
+"""`headgate console`: one web page for everything that runs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _HANDED_ON: Final = (
     "store", "journal", "monitor_host", "monitor_advertised_host", "monitor_token", "monitor_tokens", "console_host",
     "console_hosts", "console_token", "jobqueue_url", "jobqueue_token", "tls_certificate", "tls_key",
 )  # fmt: skip
-"""Settings that a console beside a run has from it."""
+"""Settings that a console beside a run takes over from it."""
 
 _STOP_S: Final = 3.0
 
@@ -44,19 +44,19 @@ def console(
     ] = (),
     journal: Annotated[
         tuple[str, ...],
-        Parameter(help="Folder or postgresql:// address of journals, every run of which is watched; may be repeated."),
+        Parameter(help="Folder or postgresql:// address of journals whose runs are all watched; may be repeated."),
     ] = (),
     jobqueue: Annotated[
         tuple[str, ...], Parameter(help="Server of a job queue; may be repeated. Also jobqueue_url.")
     ] = (),
     elastic: Annotated[tuple[str, ...], Parameter(help="Gateway of an elastic pool; may be repeated.")] = (),
     placement: Annotated[tuple[Path, ...], Parameter(help="Journal of a placement ledger; may be repeated.")] = (),
-    host: Annotated[str | None, Parameter(help="Address to listen on; beyond loopback tokens are needed.")] = None,
+    host: Annotated[str | None, Parameter(help="Address to listen on; beyond loopback, tokens are needed.")] = None,
     port: Annotated[int | None, Parameter(help="Port to listen on; 0 takes a free one.")] = None,
 ) -> int:
-    """Serve the console, a web page over campaigns, job queues, elastic pools, placement and the store, until Ctrl-C.
+    """Serve the console, a web page on campaigns, job queues, elastic pools, placement and the store, until Ctrl-C.
 
-    It shows what is wrong, since when, and why. With a token of the scope `steer` you can change things there. A part
+    It shows what is wrong, since when, and why. With a token of the scope `steer`, you can make changes there. A part
     that does not answer is shown as down.
     """
     settings = (choices or StoreChoices()).load(console_host=host, console_port=port).settings
@@ -81,12 +81,12 @@ def console(
 
 @asynccontextmanager
 async def console_beside(settings: Settings) -> AsyncIterator[None]:
-    """Serve the console of a run, and of others in its journal, by a process of its own until the context ends.
+    """Serve the console of a run, and of others in its journal, in a separate process until the context ends.
 
-    A process, because pages are not to take the run's time. It ends with this one, however that ends.
+    A separate process, so that pages take no time from the run. It ends with this one, however that ends.
 
     Raises:
-        InvalidSettingError: its address cannot be bound, as where the console of another run has it.
+        InvalidSettingError: its address cannot be bound, for example because another run's console uses it.
     """
     bound(settings.console_host, settings.console_port).close()
     serving = asyncio.create_task(_served_beside(settings))
@@ -106,7 +106,7 @@ async def _served_beside(settings: Settings) -> None:
         scheme, host = "https" if settings.tls_certificate else "http", settings.console_host
         say(f"Console at {scheme}://{f'[{host}]' if ':' in host else host}:{port}/", stderr=True)
         await child.ended()
-        _log.warning("the console has ended, the run goes on; the end of %s: %s", log, child.last_lines(3))
+        _log.warning("the console has ended, the run goes on; last lines of %s: %s", log, child.last_lines(3))
 
 
 def _text(setting: object) -> str:

@@ -1,4 +1,4 @@
-"""`headgate invalidate|rescore|forget`: stored samples taken out of every count, scored again, or deleted."""
+"""`headgate invalidate|rescore|forget`: exclude stored samples from every count, score them again, or delete them."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ from headgate.config import Settings
 from headgate.core.errors import InvalidInputError
 
 Tasks = Annotated[tuple[str, ...], Parameter(help="Only the samples of these tasks, by their ids; comma separated.")]
-Reason = Annotated[str, Parameter(help="Why, in a sentence, for whoever looks at these samples later.")]
-By = Annotated[str, Parameter(help="Who does it. Default: the user of this process.")]
-DryRun = Annotated[bool, Parameter(help="Change nothing; say how many samples it concerns.")]
-Where = Annotated[str, Parameter(help="Only samples for which this SQL holds, as in `headgate query`.")]
+Reason = Annotated[str, Parameter(help="Reason, in a sentence; kept with the samples' mark.")]
+By = Annotated[str, Parameter(help="Who makes the change. Default: the user of this process.")]
+DryRun = Annotated[bool, Parameter(help="Change nothing; say how many samples are affected.")]
+Where = Annotated[str, Parameter(help="Only samples for which this SQL condition holds, as in `headgate query`.")]
 
 
 def invalidate(
@@ -45,8 +45,8 @@ def invalidate(
     reason: Reason,
     where: Where = "",
     task: Tasks = (),
-    mark: Annotated[str, Parameter(help="Only samples of this mark, by the id that the command printed.")] = "",
-    resample: Annotated[bool, Parameter(help="Take their tasks again; this cannot be undone.")] = False,
+    mark: Annotated[str, Parameter(help="Only samples with this mark, by the id that the command printed.")] = "",
+    resample: Annotated[bool, Parameter(help="Sample their tasks again; this cannot be undone.")] = False,
     undo: Annotated[bool, Parameter(help="Count invalidated samples again.")] = False,
     by: By = "",
     dry_run: DryRun = False,
@@ -54,8 +54,8 @@ def invalidate(
 ) -> int:
     """Exclude stored samples from every count; they are kept, with a mark that says who did it, when and why.
 
-    Repeating it changes nothing. A running campaign follows within seconds. With `--resample` it takes their tasks
-    again, or when it starts. Exit status 4 when something could not be read.
+    Repeating it changes nothing. A running campaign follows within seconds. With `--resample` it samples their tasks
+    again; one that is not running does so when it starts. Exit status 4 when something could not be read.
     """
     given = choices or SampleChoices()
     settings, chosen = given.load().settings, given.chosen()
@@ -83,7 +83,7 @@ async def invalidated(
     """Mark the samples that options choose; return what was marked, and how many tasks were opened again."""
     store, now = existing_store(settings), time.time()
     what.chosen.require_known(await store.visible())
-    # What was invalidated is in `stored` alone.
+    # Invalidated samples are only in the view `stored`.
     what = replace(what, task_ids=await tasks_where(store, conditions, view="stored" if what.undo else "samples"))
     done = await store.invalidate(what, now, dry_run=dry_run)
     return done, await runs.follow_invalidation(settings, store, what, done, now)
@@ -93,15 +93,15 @@ def _show_invalidated(done: storage.Invalidated, opened: int, *, dry_run: bool) 
     verb = f"{'would count' if dry_run else 'count'} {'again' if done.is_undo else 'no longer'}"
     marked = f", mark {done.mark}" if done.mark else ""
     if not (done.pairs or done.final or opened):
-        say(f"0 samples {verb}: none that was chosen {'is invalid' if done.is_undo else 'counts'}")
+        say(f"0 samples {verb}: none of those chosen {'is invalid' if done.is_undo else 'counts'}")
         return
     print_table(
         f"{counted(done.samples, 'sample')} {verb}{marked}", ("model", "environment", "samples"), done.pairs, right=(2,)
     )
     if opened:
-        say(f"{counted(opened, 'task')} to be taken again; a run of the campaign takes them.")
+        say(f"{counted(opened, 'task')} will be sampled again by a run of the campaign.")
     if done.final:
-        say(f"{counted(done.final, 'sample')} stay invalid: their tasks are taken again.")
+        say(f"{counted(done.final, 'sample')} stay invalid: their tasks are sampled again.")
 
 
 _ROWS_AT_ONCE: Final = 10_000
@@ -134,7 +134,7 @@ def forget(
         done = asyncio.run(_forgotten(store, chosen, where, conversations=conversations, dry_run=dry_run))
         what = f"{'conversations of ' if conversations else ''}{counted(done.samples, 'sample')}"
         size = f"{done.conversation_bytes:,} bytes of conversations in {counted(done.parts, 'part')}"
-        unread = f", and what fits of {counted(waiting, 'sample')} in the journal" if dry_run and waiting else ""
+        unread = f", and matches among {counted(waiting, 'sample')} in the journal" if dry_run and waiting else ""
         return done, waiting, f"{'would delete' if dry_run else 'deleted'} {what}, {size}{unread}"
 
     if not (yes or dry_run or confirmed(f"forget {forgotten(dry_run=True)[2]}")):
@@ -148,7 +148,7 @@ def forget(
 
 
 async def _stored_first(store: storage.SampleStore, settings: Settings, *, dry_run: bool) -> int:
-    """Store what waits in the journal and belongs to no living process; return how many samples are left there."""
+    """Store the journal's samples that belong to no live process; return how many are left there."""
     if not storage.Journal.is_there(settings.journal, settings.campaign):
         return 0
     with contextlib.closing(storage.Journal(settings.journal, settings.campaign)) as journal:
@@ -182,7 +182,7 @@ def rescore(
     scorer: Annotated[
         str, Parameter(help="Name of the new scores. Default: the judge, or the versions of the packages.")
     ] = "",
-    undo: Annotated[bool, Parameter(help="Count the scores that samples were stored with again.")] = False,
+    undo: Annotated[bool, Parameter(help="Go back to the scores that samples were stored with.")] = False,
     by: By = "",
     dry_run: DryRun = False,
     as_json: AsJson = False,
@@ -205,7 +205,7 @@ def rescore(
         what = storage.Invalidation(chosen, reason, by, unscore=True)
         undone, _ = asyncio.run(invalidated(settings, what, conditions, dry_run=dry_run))
         would = "would have" if dry_run else "have"
-        said = f"{counted(undone.samples, 'sample')} {would} the score again that was stored with them."
+        said = f"{counted(undone.samples, 'sample')} {would} their original score again."
         document = {"mark": undone.mark, "samples": undone.samples, "dry_run": dry_run}
         return tell(document, said, as_json=as_json)
     order = runs.Rescoring(chosen, reason, by, rubric=runs.rubric_for(settings), scorer=scorer)
@@ -255,8 +255,8 @@ def _show(done: runs.Rescored, *, dry_run: bool) -> None:
     rows = [row[:shown] for row in _rows(done)]
     print_table(f"{counted(done.samples, 'sample')} {verb}", _COLUMNS[:shown], rows, right=range(2, shown))
     if done.known:
-        say(f"{counted(done.known, 'sample')} had a score by this scorer already; --scorer names another one.")
+        say(f"{counted(done.known, 'sample')} already had a score by this scorer; --scorer names another one.")
     for why, count in done.left_out.most_common():
         say(f"{counted(count, 'sample')} not scored: {why}", stderr=True)
     if done.stopped_by:
-        say(f"Ended early: {done.stopped_by}. The same command goes on with the others.", stderr=True)
+        say(f"Ended early: {done.stopped_by}. The same command continues with the rest.", stderr=True)

@@ -1,4 +1,4 @@
-"""`headgate query|summary|report|export|import|compact|verify|repair`: what is stored, asked and looked after."""
+"""`headgate query|summary|report|export|import|compact|verify|repair`: read, move and maintain stored samples."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _CELL_CHARS: Final = 120
 
 
 def query(
-    sql: Annotated[str, Parameter(help="The question, over the view `samples`.")],
+    sql: Annotated[str, Parameter(help="The query, over the view `samples`.")],
     choices: StoreChoices | None = None,
     *,
     as_json: AsJson = False,
 ) -> int:
-    """Ask the stored samples a question in SQL (DuckDB), over the view `samples`.
+    """Query the stored samples in SQL (DuckDB), over the view `samples`.
 
-    Cells of the table are cut to one line; --json has them whole.
+    Cells of the table are cut to one line; --json prints them whole.
 
     Example: headgate query "select model, avg(score) from samples group by model"
     """
@@ -119,7 +119,7 @@ def report(
 
 def export(
     output: Annotated[
-        Path, Parameter(help="File or folder to write; its suffix says the format, such as samples.jsonl.")
+        Path, Parameter(help="File or folder to write; its suffix sets the format, such as samples.jsonl.")
     ],
     choices: ScoreChoices | None = None,
     *,
@@ -150,10 +150,10 @@ def export(
 
 
 def _form_of(path: Path, known: Sequence[str]) -> Literal["inspect", "jsonl", "parquet"]:
-    """Return the format that a suffix stands for; JSON lines without a suffix.
+    """Return the format of a path's suffix; JSON lines without a suffix.
 
     Raises:
-        InvalidInputError: if it stands for none of those that are `known`, or for one of several.
+        InvalidInputError: if the suffix stands for no format, or for several of the `known` ones.
     """
     match path.suffix if not path.is_dir() else "":
         case ".parquet":
@@ -246,13 +246,13 @@ def repair_(
 ) -> int:
     """Recover what can be read of a damaged journal, and say what is lost. Exit status 4 when something is lost.
 
-    The damaged file is kept beside the new one. Stop whatever uses it first. Without FILE, the campaign's journal is
-    repaired; FILE may be the database of a job queue, of tokens, or of a placement ledger.
+    The damaged file is kept beside the new one. Stop everything that uses it first. Without FILE, the campaign's
+    journal is repaired; FILE may be the database of a job queue, of tokens, or of a placement ledger.
     """
     settings = (choices or JournalChoices()).load().settings
     if file is None and not isinstance(settings.journal, Path):
         raise InvalidInputError(
-            f"the journal is in {settings.journal}, where PostgreSQL looks after it",
+            f"the journal is in {settings.journal}, and PostgreSQL does its own recovery",
             next_step="Name a FILE; a damaged database is restored from its backup.",
         )
     path = file or storage.Journal.file_of(Path(str(settings.journal)), settings.campaign)

@@ -16,9 +16,9 @@ def demo(
     folder: Annotated[Path, Parameter(help="Where the demo keeps its server, data and reports.")] = Path(
         ".headgate/demo"
     ),
-    roster: Annotated[Path | None, Parameter(help="Sample these models in place of the baselines.")] = None,
+    roster: Annotated[Path | None, Parameter(help="Sample these models instead of the baselines.")] = None,
     duration: Annotated[float, Parameter(help="Sample each environment for this many seconds.")] = 30.0,
-    keep_serving: Annotated[bool, Parameter(help="Leave the Prefect server and its UI up until Ctrl-C.")] = False,
+    keep_serving: Annotated[bool, Parameter(help="Keep the Prefect server and its UI running until Ctrl-C.")] = False,
     local_model: Annotated[
         bool,
         Parameter(
@@ -28,20 +28,22 @@ def demo(
     ] = True,
     cluster: Annotated[
         bool,
-        Parameter(help="Instead, show checkpoints, a training and outside workers on a local Ray of two nodes."),
+        Parameter(
+            help="Instead, show checkpoints, a training and outside workers on a local Ray cluster of two nodes."
+        ),
     ] = False,
 ) -> int:
     """Sample models in four environments through Prefect deployments, and report.
 
     Starts a Prefect server of its own on a free port, registers blocks, deploys, starts a worker, serves baseline
-    agents and, where it is installed, a small real language model, samples them, and prints where report and data
+    agents and, where it is installed, a small real language model, samples them, and prints where the report and data
     are. With OPENAI_BASE_URL set, or with --roster, it samples those models instead.
 
-    With --cluster it needs the small model, and no Prefect: two checkpoints appear one after the other and are
-    evaluated by engines in places of a local Ray of its own, in an environment that is played on its nodes; a training
-    takes their GPU in the middle; an outside worker plays another environment. It ends with the curve, who held the GPU
-    when, and the account of all samples; exit status 0 when every one that was due is stored once. Its files are in
-    the subfolder `cluster`.
+    With --cluster it needs the small model, and no Prefect: two checkpoints appear one after the other, and engines
+    on a local Ray cluster of its own evaluate them, in an environment whose episodes run on the cluster's nodes. A
+    training takes their GPU midway; an outside worker runs another environment. At the end it prints the curve, which
+    work held the GPU when, and an account of all samples. Exit status 0 when every sample that was due is stored
+    exactly once. Its files are in the subfolder `cluster`.
     """
     if cluster:
         return asyncio.run(orchestration.run_cluster_demo(folder / "cluster"))

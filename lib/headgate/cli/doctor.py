@@ -1,4 +1,4 @@
-"""`headgate doctor`: what a campaign needs, tried out on this machine."""
+"""`headgate doctor`: checks what a campaign needs on this machine."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ async def _examined(settings: Settings) -> list[Finding]:
         try:
             findings.append(Finding(name, is_well=True, found=await check(settings)))
         except HeadgateError as error:
-            message = " ".join(error.message.split())  # of several lines, such as the problems of a roster
+            message = " ".join(error.message.split())  # some have several lines, such as a roster's problems
             told = next((one.check for one in findings if one.found == message), None)
             found, further = (f"see {told}", "") if told else (message, error.next_step)
             findings.append(Finding(name, is_well=False, found=found, next_step=further))
@@ -81,7 +81,7 @@ async def _roster(settings: Settings) -> str:
 
 
 async def _endpoints(settings: Settings) -> str:
-    """Ask each endpoint for its list of models: any answer of HTTP says that something is there."""
+    """Ask each endpoint for its list of models: any HTTP response shows that a server is there."""
     async with runs.models_at_hand(settings) as source, httpx.AsyncClient(timeout=5.0) as client:
         urls = sorted({model.base_url for model in (await source.load()).models if model.serve is None})
         for url in urls:
@@ -106,10 +106,10 @@ async def _journal(settings: Settings) -> str:
         journal.check()
         place = settings.journal
         if isinstance(place, Path) and (free := shutil.disk_usage(place).free) < 2**26:
-            told = f"{journal.place} lies on a disk with {free >> 20} MiB left, of 64 at least"
+            told = f"{journal.place} is on a disk with {free >> 20} MiB free; at least 64 are needed"
             raise HeadgateError(told, next_step="Free space there, or name another place with --journal.")
         now = time.time()
-        require_agreement(now, max(journal.times.latest() or 0.0, now), f"what it wrote last into {journal.place}")
+        require_agreement(now, max(journal.times.latest() or 0.0, now), f"the newest time in {journal.place}")
         return f"{journal.place}: {journal.open_count()} tasks open, {journal.spool_count()} samples spooled"
 
 
@@ -118,7 +118,7 @@ async def _sandbox(settings: Settings) -> str:
     sandbox.require(settings.sandbox_locks)
     await sandbox.check()
     without = f", without {', '.join(sandbox.not_held)}" if sandbox.not_held else ""
-    return f"untrusted programs are locked in by {', '.join(await sandbox.locks())}{without}"
+    return f"untrusted programs are confined by {', '.join(await sandbox.locks())}{without}"
 
 
 async def _environments(settings: Settings) -> str:
@@ -151,6 +151,6 @@ async def _prefect(_: Settings) -> str:
         raise OrchestratorUnreachableError(
             f"the Prefect API at {url} does not answer ({type(error).__name__})"
         ) from None
-    with contextlib.suppress(KeyError, ValueError):  # an answer need not carry the time
+    with contextlib.suppress(KeyError, ValueError):  # a response need not have a date
         require_agreement(time.time(), parsedate_to_datetime(answer.headers["Date"]).timestamp(), "the Prefect API")
     return f"{url} answers"

@@ -1,4 +1,4 @@
-"""`headgate environments`: what can be sampled, what a sample of it has cost so far, and one episode to be watched."""
+"""`headgate environments`: the environments, the mean cost of their samples, and one episode to watch."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from headgate.environments import Available, registry_of
 from headgate.telemetry import safe_text
 
 UNSCORED: Final = 3
-"""Exit status of an episode that ended without a score: something that it needs is not there, or failed."""
+"""Exit status of an episode that ended without a score: something that it needs is missing or failed."""
 
 _VERDICT: Final = {True: "success", False: "no success"}
 _STYLES: Final = {"system": "magenta", "user": "cyan", "assistant": "green"}
@@ -42,10 +42,10 @@ _COLUMNS: Final = (
 )
 
 _SPEC = ("daily_rate", "data_length", "max_rounds", "chance_score", "needs_judge", "licence", "source", "summary")
-"""What `--json` says of an environment's spec."""
+"""Fields of an environment's spec in `--json`."""
 
 _TRIED = ("score", "success", "why", "error_kind", "error", "turns", "prompt_tokens", "completion_tokens")
-"""And of an episode's result."""
+"""Fields of an episode's result in `--json`."""
 
 environments: Final = App(name="environments", result_action="return_value")
 
@@ -54,9 +54,9 @@ class MeanCost(NamedTuple):
     """What a sample has cost on average, over everything in the store."""
 
     samples: int = 0
-    """How many, those without a score included."""
+    """How many, including those without a score."""
     mean_tokens: float | None = None
-    """Prompt and completion, per sample."""
+    """Prompt and completion tokens per sample."""
     mean_seconds: float | None = None
     """Per scored sample, None before the first."""
 
@@ -71,7 +71,7 @@ def list_(
     """List the environments that are installed or served, with rate, size, chance level, mean cost and licence.
 
     Tokens and seconds are means per sample in the store. Collections are listed below by their prefix; their
-    environments are sampled only where they are named, by a pattern such as `reasoning-gym:*` as well.
+    environments are sampled only if they are named, also by a pattern such as `reasoning-gym:*`.
     """
     settings = (choices or StoreChoices()).load().settings
     registry = registry_of(settings)
@@ -106,7 +106,7 @@ def list_(
 
 
 async def _costs(settings: Settings) -> Mapping[str, MeanCost]:
-    """Return the mean cost of each environment that the store has samples of; nothing where it cannot be read."""
+    """Return the mean cost of each environment with stored samples; empty if the store cannot be read."""
     try:
         pairs = (await storage.sample_store(settings).summary(time.time(), save=False)).pairs
     except (HeadgateError, OSError):
@@ -165,7 +165,7 @@ def try_(
 
 
 def _teller() -> Callable[[Sequence[Message], ChatReply], None]:
-    """Return what prints each message once, as soon as the model has replied to it."""
+    """Return a function that prints each message once, as soon as the model has replied to it."""
     told = 0
 
     def tell(messages: Sequence[Message], reply: ChatReply) -> None:
@@ -206,7 +206,7 @@ def _conclude(done: runs.Trial) -> None:
     replies = counted(result.turns, "reply", "replies")
     say(
         f"{replies}, {result.prompt_tokens} + {result.completion_tokens} tokens, {done.took_s:.2f} s, "
-        f"of which {done.model_s:.2f} s were the model's"
+        f"of which the model took {done.model_s:.2f} s"
     )
 
 

@@ -61,7 +61,7 @@ def follow(
     """Evaluate the checkpoints of a training as they appear, each on the same tasks, and show the curve.
 
     Headgate starts an engine for each checkpoint while it is evaluated. Samples that are stored are not taken again.
-    Ctrl-C lets episodes in progress finish, stores them, and ends; the next run continues from there.
+    On Ctrl-C it lets episodes in progress finish, stores them, and ends; the next run continues from there.
 
     Exit status 4 when no checkpoint has a score.
     """
@@ -109,7 +109,7 @@ def follow(
 
 
 def _values(name: str, pairs: tuple[str, ...]) -> dict[str, Any]:
-    """Return `name=value` pairs; a value is what YAML makes of it, and true where it is left out."""
+    """Return `name=value` pairs; values are parsed as YAML, and a name alone means true."""
     values: dict[str, Any] = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")

@@ -24,10 +24,10 @@ R = TypeVar("R")
 
 JUDGED_COLUMNS = ("model", "environment", "samples", "scored", "successes", "mean_score", "judgements", "agreement",
                   "judge_errors", "errors")  # fmt: skip
-"""Of the table, and keys of each pair in `--json`."""
+"""Columns of the table, and keys of each pair in `--json`."""
 
 AGREEMENT_COLUMNS = ("answers", "judgements", "alpha", "low", "high", "spread")
-"""Of the table of agreement, and keys of each environment in `--json`."""
+"""Columns of the table of agreement, and keys of each environment in `--json`."""
 
 
 def judge(
@@ -39,11 +39,11 @@ def judge(
 ) -> int:
     """Sample the roster's models in environments whose answers a judge reads, each task once.
 
-    Tasks whose samples are stored are not run again. Ctrl-C starts no new sample, has the answers so far judged, and
-    ends; the next run continues from there. The setting `judge_key` holds the judge's key.
+    Tasks whose samples are stored are not run again. On Ctrl-C it starts no new sample, has the answers so far judged,
+    and ends; the next run continues from there. The setting `judge_key` holds the judge's key.
 
-    Exit status 4 when samples kept failing and it stopped early (`early_stop`), when no sample has a score, or when the
-    store has not taken them all, which wait in the journal; 130 when it was told to end before all were taken.
+    Exit status 4 when samples kept failing and it stopped early (`early_stop`), when no sample has a score, or when
+    samples that the store did not accept wait in the journal; 130 when it was told to stop before all were taken.
     """
     how = how or RunOptions()
     given = {"enable_monitoring": how.enable_monitoring, "monitor_port": how.monitor_port, "repeats": repeats}
@@ -71,11 +71,11 @@ def judge(
 
 
 async def _judged_matrix(settings: Settings, result: runs.RunResult) -> pl.DataFrame:
-    """Return the last sample of each task of the run's models and environments, what an earlier run took included.
+    """Return the last sample of each task of the run's models and environments, including those of earlier runs.
 
-    A task that was judged in vain is taken again as another sample, which is the one that counts.
+    A task that got no verdict is taken again as another sample, which is the one that counts.
     """
-    import polars as pl  # noqa: PLC0415 - `--help` waits for no tables
+    import polars as pl  # noqa: PLC0415 - `--help` does not load it
 
     samples = await campaign_samples(settings)
     pairs = pl.DataFrame(
@@ -97,7 +97,7 @@ def _show_agreement(result: runs.RunResult) -> None:
 
 
 async def judged_live(run: Callable[..., Awaitable[R]], settings: Settings, limits: str, is_live: bool) -> R:
-    """Return what a run with a judge gives that takes what is at hand; a bar shows where it is, if somebody looks."""
+    """Return the result of `run`, called with what `at_hand` yields; with `is_live`, a bar shows its progress."""
     async with at_hand(settings, limits) as given:
         with progress_bar("starting", is_shown=is_live) as bar:
 

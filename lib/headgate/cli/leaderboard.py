@@ -1,4 +1,4 @@
-"""`headgate leaderboard`: who is better than whom, and how surely."""
+"""`headgate leaderboard`: which model is better than which, and with what certainty."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from headgate.core.errors import InvalidInputError, NoSamplesError
 from headgate.telemetry import safe_text
 
 _PROBLEMS: Final = 10
-"""Sentences about what could not be told that are printed at most."""
+"""Most sentences printed about what could not be determined."""
 
 _TEXT: Final = frozenset({"model", "next", "verdict", "environment", "method", "group"})
 
 _SPARE: Final = ("samples", "tasks", "p", "environments", "group", "worst case", "missing", "cost")
 _SPARE_VERSUS: Final = ("gain", "correlation", "p", "environments", "common tasks", "means on these tasks")
 _SPARE_CELLS: Final = ("design effect", "method", "samples", "tasks")
-"""Columns that a narrow terminal does without, the first of them first."""
+"""Columns that are dropped on a narrow terminal, the first of them first."""
 
 
 def leaderboard(
@@ -58,7 +58,7 @@ def leaderboard(
         frame, against=against, ks=tuple(dict.fromkeys(k)), missing=missing, indifference=indifference
     )
     if not board.standings:
-        output = None  # a page of nothing would be taken for one of something
+        output = None  # an empty page would be taken for a result
     if output is not None:
         write_page(output, reports.leaderboard_view(board, title=title, period=given.period()).page())
     if as_json:
@@ -89,8 +89,8 @@ def _show(board: reports.Leaderboard, html: Path | None) -> None:
     print_rows("by environment", reports.cell_rows(board), names=_TEXT, spare=_SPARE_CELLS)
     problems = board.problems()
     for problem in problems[:_PROBLEMS]:
-        say(f"not told: {problem}", stderr=True)
+        say(f"not determined: {problem}", stderr=True)
     if len(problems) > _PROBLEMS:
-        say(f"not told: {len(problems) - _PROBLEMS} more of the kind; `--json` has them all", stderr=True)
+        say(f"not determined: {len(problems) - _PROBLEMS} more; `--json` has them all", stderr=True)
     if html is not None:
         say(str(html.resolve()))

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from headgate.admission import MOST_SLOTS
-from headgate.cli.output import CHECK_FAILED, AsJson, print_json, print_table, say
+from headgate.cli.output import CHECK_FAILED, AsJson, counted, print_json, print_table, say
 from headgate.core.errors import InvalidInputError, NotFoundError
 from headgate.orchestration import (
     FILE_SUFFIXES,
@@ -24,7 +24,7 @@ from headgate.orchestration import (
 
 
 def show(
-    names: Annotated[tuple[str, ...], Parameter(help="Limits by name; all of Headgate's without any.")] = (),
+    names: Annotated[tuple[str, ...], Parameter(help="Limits by name. Default: all of Headgate's.")] = (),
     *,
     as_json: AsJson = False,
 ) -> int:
@@ -35,7 +35,7 @@ def show(
         print_json([_document(report) for report in reports])
     else:
         columns = ("limit", "slots", "taken", "held by", "wanted", "blocks", "process")
-        print_table(f"{len(reports)} limits", columns, _rows(reports), right=(1, 2, 3, 4, 5))
+        print_table(counted(len(reports), "limit"), columns, _rows(reports), right=(1, 2, 3, 4, 5))
     return 0
 
 
@@ -58,9 +58,8 @@ def apply(
     if as_json:
         print_json([{"limit": name, "changed": is_changed} for name, is_changed in done.items()])
     else:
-        print_table(
-            source, ("limit", ""), [(name, "set" if changed else "as it was") for name, changed in done.items()]
-        )
+        rows = [(name, "set" if is_changed else "unchanged") for name, is_changed in done.items()]
+        print_table(source, ("limit", ""), rows)
     return 0
 
 
@@ -85,14 +84,14 @@ def set_(
             await service.set_limit(name, slots)
 
     asyncio.run(changed())
-    say(f"{name}: {slots} slots")
+    say(f"{name}: {counted(slots, 'slot')}")
     return 0
 
 
 def audit(
-    names: Annotated[tuple[str, ...], Parameter(help="Limits by name; all of Headgate's without any.")] = (),
+    names: Annotated[tuple[str, ...], Parameter(help="Limits by name. Default: all of Headgate's.")] = (),
     *,
-    fix: Annotated[bool, Parameter(help="Set what a limit counts to what is held.")] = False,
+    fix: Annotated[bool, Parameter(help="Set a limit's count to the slots that are held.")] = False,
     as_json: AsJson = False,
 ) -> int:
     """Compare, twice, the slots that limits count as taken with the leases that processes hold.
@@ -112,7 +111,7 @@ def audit(
         say("every limit counts the slots that are held")
     else:
         rows = [(r.name, r.seen.active_slots, r.known, _verdict(r), "fixed" if fix else "") for r in found]
-        title = f"{len(found)} limits count other slots than are held"
+        title = f"{counted(len(found), 'limit')} whose count differs from the slots held"
         print_table(title, ("limit", "taken", "held", "", ""), rows, right=(1, 2))
     return CHECK_FAILED if found and not fix else 0
 

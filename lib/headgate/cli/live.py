@@ -1,4 +1,4 @@
-"""What a terminal shows while a command works: a bar, or a view that is drawn anew."""
+"""Live terminal output of a running command: a progress bar, or a view that is redrawn."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from headgate.telemetry import safe_text
 
 
 def watched(view: Callable[[], RenderableType], every_s: float) -> int:
-    """Draw a view anew until Ctrl-C, and return the exit status; an outage is shown and waited for."""
+    """Redraw a view until Ctrl-C, and return the exit status; an outage is shown until it is over."""
     with Live(console=console(), refresh_per_second=4) as live, suppress(KeyboardInterrupt):
         while True:
             try:
@@ -30,7 +30,7 @@ def watched(view: Callable[[], RenderableType], every_s: float) -> int:
 
 @contextmanager
 def progress_bar(what: str, *, is_shown: bool, foretells: bool = False) -> Iterator[Callable[..., None] | None]:
-    """Give what moves a bar, by `completed`, `total` and `description`; nothing where nobody looks."""
+    """Yield a function that moves a bar, by `completed`, `total` and `description`; None unless `is_shown`."""
     if not is_shown:
         yield None
         return

@@ -1,4 +1,4 @@
-"""Which runs a command asks or steers: the one at an address that was given, else those that a journal tells of."""
+"""The runs that a command queries or steers: the one at a given address, else those that a journal lists."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class LiveRuns:
-    """What runs of the campaigns that a command may mean.
+    """The live runs of the campaigns that a command may mean.
 
     Attributes:
-        settings: of the command.
-        is_named: one campaign was named, by its name or by its address.
-        running: the campaigns that run.
+        settings: settings of the command.
+        is_named: whether one campaign was named, by its name or by its address.
+        running: names of the campaigns that run.
         answering: clients of the runs that answer, newest first, by campaign.
-        silent: of those that do not, or may not be asked, a sentence each, by campaign.
-        hidden: sentences on files in which further runs may be named, and which cannot be read.
-        lost: when the run began, by campaign, that did not leave its journal last (wall time).
+        silent: a sentence on each run that does not answer or may not be asked, by campaign.
+        hidden: sentences on unreadable files that may name further runs.
+        lost: start (wall time) of the last run that died without leaving its journal, by campaign.
     """
 
     settings: Settings
@@ -68,9 +68,9 @@ class LiveRuns:
         return self.campaigns()[0]
 
     async def first(self, campaign: str, ask: Callable[[MonitorClient], Awaitable[T]]) -> tuple[T, str]:
-        """Return what the first run of a campaign that knows what is asked answers, and its address.
+        """Return the answer of a campaign's first run that knows what is asked about, and that run's address.
 
-        Each samples environments of its own. Where none does it, raises what one that knows what is meant objects to.
+        Each run has environments of its own. If none answers, raises what one that knows it objects, else the last.
         """
         refusals: list[HeadgateError] = []
         for monitor in self.answering[campaign]:
@@ -81,30 +81,30 @@ class LiveRuns:
         raise next((one for one in refusals if not isinstance(one, NotFoundError)), refusals[-1])
 
     def why_not(self, campaign: str) -> str:
-        """Return why no run of a campaign is asked, as the first words of a sentence."""
+        """Return why no run of a campaign is asked, as the start of a sentence."""
         nothing = f"campaign {campaign} has no run in journal {self.settings.journal} that can be asked"
         if campaign in self.lost:
             nothing += f"; the one of {utc_text(self.lost[campaign], seconds=True)} was killed, or its machine was lost"
         return self.silent.get(campaign, [nothing])[0]
 
     def tell_silent(self) -> None:
-        """Say on stderr of which runs nothing is shown, and why."""
+        """Print to stderr which runs are not shown, and why."""
         for sentence in (*(one for of_campaign in self.silent.values() for one in of_campaign), *self.hidden):
             say(sentence, stderr=True)
 
 
 @asynccontextmanager
 async def live_runs(loaded: LoadedSettings, url: str | None) -> AsyncIterator[LiveRuns]:
-    """Give the runs that a command may mean: of the campaign that was named, of all in the journal where none was.
+    """Yield the runs that a command may mean: those of the named campaign, or all in the journal if none is named.
 
     Args:
-        loaded: name the journal and perhaps the campaign, and hold the token, which goes where the console's goes.
-        url: asks the run there in place of those of the journal.
+        loaded: settings with the journal, perhaps the campaign, and the token, which is sent where the console's is.
+        url: address of a run to ask instead of those in the journal.
 
     Raises:
         InvalidInputError: no campaign answers at `url`.
-        UnauthorizedError: no run takes the token.
-        JournalError: the journal cannot be looked into.
+        UnauthorizedError: no run accepts the token.
+        JournalError: the journal cannot be read.
     """
     settings, is_named = loaded.settings, url is not None or loaded.origins["campaign"] != "default"
     found = LiveRuns(settings, is_named)
@@ -118,7 +118,7 @@ async def live_runs(loaded: LoadedSettings, url: str | None) -> AsyncIterator[Li
         try:
             told, unreadable = await asyncio.to_thread(served_runs, settings.journal)
         except OSError as error:
-            raise JournalError(f"journal {settings.journal} cannot be looked into: {error}") from error
+            raise JournalError(f"journal {settings.journal} cannot be read: {error}") from error
         found.hidden += [f"{path} cannot be read: {why}" for path, why in unreadable.items()]
         meant = {run: died_at for run, died_at in told.items() if not is_named or run.campaign == settings.campaign}
         found.lost = {run.campaign: run.started_at for run, died_at in meant.items() if died_at < math.inf}

@@ -37,7 +37,7 @@ EXIT_CODES: Final = {
     3: "something needed is missing: a store, a server, a package",
     4: "a check did not hold: capacity, a benchmark's bar, a corrupt part, samples that fail or are not stored",
     INTERRUPTED: "interrupted; what was sampled is safe",
-    READER_GONE: "nobody reads the output any more, as after `| head`",
+    READER_GONE: "the reader of the output is gone, as after `| head`",
 }
 """Exit status of every command."""
 
@@ -45,7 +45,7 @@ EXIT_CODES: Final = {
 class _Command(CommandSpec):
     """A command whose one-line help is for the list of commands; its own help is its docstring, in Markdown.
 
-    Its options have no opposite, such as `--no-json`, but for those that name it.
+    Its options have no negative form, such as `--no-json`, unless they name one.
     """
 
     def resolve(self, parent_app: App) -> App:
@@ -57,7 +57,7 @@ class _Command(CommandSpec):
 
 
 def _shown_default(value: object) -> str | None:
-    """Return a default as help shows it; None where it only says that nothing was given."""
+    """Return a default as help shows it; None where it only means that nothing was given."""
     if value is None or value is False or value in ("", ()):
         return None
     return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
@@ -69,7 +69,7 @@ def build_app() -> App:
         name="headgate",
         help="Continual, fair and safe sampling of many models on many environments.",
         version=headgate.__version__,
-        help_format="plaintext",  # lists of commands; what reads and draws Markdown takes longer than all else
+        help_format="plaintext",  # for lists of commands; loading the Markdown renderer takes longer than all else
         result_action="return_value",
         exit_on_error=False,
         print_error=True,
@@ -97,12 +97,12 @@ def build_app() -> App:
 
 
 def _refused(error: CycloptsError) -> Panel:
-    """Return what is printed of words that no command takes: what is too many, what is left out and what that is."""
+    """Return the panel for arguments that a command refuses: those that it does not take, or the one that it lacks."""
     command = " ".join(("headgate", *(error.command_chain or ())))
     if isinstance(error, UnusedCliTokensError):
         many = " ".join(error.unused_tokens or ())
         return CycloptsPanel(f"`{command}` has no use for {many!r}; `{command} --help` shows what it takes.")
-    if isinstance(error, UnknownCommandError) and error.app:  # what cyclopts says of it imports every command
+    if isinstance(error, UnknownCommandError) and error.app:  # cyclopts' own message would import every command
         token = (error.unused_tokens or [""])[0]
         end = did_you_mean(token, error.app._commands, otherwise=f"; `{command} --help` lists them.")  # noqa: SLF001
         return CycloptsPanel(f"`{command}` has no command {token!r}{end}")
@@ -140,7 +140,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _known(error: BaseException, tokens: Sequence[str]) -> HeadgateError | None:
-    """Return the error of ours that stands behind another one; None where there is none, or others beside it."""
+    """Return the Headgate error behind another one; None if there is none, or if others stand beside it."""
     if isinstance(error, ImportError):
         absent = error.__cause__ if isinstance(error.__cause__, ModuleNotFoundError) else error  # cyclopts wraps it
         return missing_extra(absent, f"headgate {_command_in(tokens)}")

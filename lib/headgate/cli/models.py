@@ -1,4 +1,4 @@
-"""`headgate models`: whom there is to sample, how, at what price, and what is left of their budgets."""
+"""`headgate models`: which models there are to sample, how, at what price, and what is left of their budgets."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _COLUMNS: Final = (
     *("lane", "price", "batch price", "budgets", "engines", "paused", "campaign"),
 )
 _WHERE_SET: Final = _COLUMNS.index("lane")
-"""From here on, columns stand in the table only where a model has something in them."""
+"""From here on, columns are shown only if some model has a value in them."""
 
 _UNITS: Final = {"daily_tokens": "tokens", "daily_requests": "requests", "daily_cost": "cost"}
 """Budget -> what it counts, in the order of `Spending`; costs and prices are in millionths there."""
@@ -37,11 +37,11 @@ _UNITS: Final = {"daily_tokens": "tokens", "daily_requests": "requests", "daily_
 def models(choices: ModelChoices | None = None, *, as_json: AsJson = False) -> int:
     """Check the roster and list its models, with lanes, prices and budgets where they are set. Keys are never shown.
 
-    Prices are per million tokens, of prompt and completion. What is left of a budget is what a campaign with
-    --enable-monitoring tells while it runs, else what its journal says. While one runs, it also shows which models are
-    paused and why, and the state of the engines of those served from weights: asleep, waiting, starting, awake, or
-    failed and why. Where several campaigns of the journal run, it shows the models of each, unless one is named.
-    Without a roster, the models of which running campaigns tell are shown.
+    Prices are per million tokens, of prompt and completion. What is left of a budget comes from a campaign that runs
+    with --enable-monitoring, else from the journal. While one runs, the table also shows which models are paused and
+    why, and the engines of models served from weights: asleep, waiting, starting, awake, or failed and why. Where
+    several campaigns of the journal run, it lists the models of each, unless one is named. Without a roster, it lists
+    the models that running campaigns report.
     """
     choices = choices or ModelChoices()
     loaded = choices.load()
@@ -50,7 +50,7 @@ def models(choices: ModelChoices | None = None, *, as_json: AsJson = False) -> i
     listed = asyncio.run(_listed(settings, said))
     prices = read_prices(settings.prices)
     if settings.daily_cost is not None or any(model.budget.daily_cost is not None for model in listed):
-        from headgate.run import refuse_unpriced  # noqa: PLC0415 - most rosters have no need of what it imports
+        from headgate.run import refuse_unpriced  # noqa: PLC0415 - most rosters do not need its imports
 
         refuse_unpriced(listed, settings, prices)
     known = set(chain.from_iterable(said.values()))
@@ -71,7 +71,7 @@ def models(choices: ModelChoices | None = None, *, as_json: AsJson = False) -> i
         if m.key in told
     ]
     for row in rows:
-        if not row[4]:  # without an endpoint: a run tells of it, and no roster says how it is asked
+        if not row[4]:  # without an endpoint: a run reports it, and no roster says how to reach it
             row[3:8] = [None] * 5
     if as_json:
         print_json([dict(zip((c.replace(" ", "_") for c in _COLUMNS), row, strict=True)) for row in rows])
@@ -85,15 +85,15 @@ def models(choices: ModelChoices | None = None, *, as_json: AsJson = False) -> i
     spare = ("in batches", "weight", "has key", "served as", "parallel", "uid", "revision")
     print_table(counted(len(listed), "model"), named, cells, right=(0, 6, 7), spare=spare)
     if not all(model.endpoint for model in listed):
-        say("– stands for what only the roster says: name it with --roster", stderr=True)
+        say("– marks values that only the roster has: name it with --roster", stderr=True)
     return 0
 
 
 async def _listed(settings: Settings, said: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[Model]:
-    """Return the models of the roster; where none is named also those of which runs tell, without their endpoints.
+    """Return the models of the roster; if none is named, also those that runs report, without their endpoints.
 
     Raises:
-        InvalidRosterError: the roster cannot be read; or there is none, and no run that tells of models.
+        InvalidRosterError: the roster cannot be read; or there is none, and no run reports models.
     """
     listed, told = list[Model](), {key: one for campaign in said.values() for key, one in campaign.items()}
     try:
@@ -102,8 +102,8 @@ async def _listed(settings: Settings, said: Mapping[str, Mapping[str, Mapping[st
         if settings.roster:
             raise
         if not told:
-            step = f"A campaign that runs with --enable-monitoring tells its models. {error.next_step}"
-            raise InvalidRosterError(f"{error.message}; no run tells of models either", next_step=step) from None
+            step = f"A campaign that runs with --enable-monitoring reports its models. {error.next_step}"
+            raise InvalidRosterError(f"{error.message}; no run reports models either", next_step=step) from None
     for key in () if settings.roster else sorted(told.keys() - {model.key for model in listed}):
         listed.append(Model(told[key]["model"], told[key]["revision"], uid=told[key]["uid"]))
     return listed
@@ -118,7 +118,7 @@ def _by_lane(price: Price | None) -> list[dict[str, float] | None]:
 def _budgets(
     models: Sequence[Model], settings: Settings, told: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, list[dict[str, Any]]]:
-    """Return by model what 24 h allow, what is used of that, held by episodes in progress, and left."""
+    """Return each model's 24 h budgets: the limit, and how much is used, held by episodes in progress, and left."""
     found: dict[str, list[dict[str, Any]]] = {}
     for model in models:
         own = {name: getattr(model.budget, name) for name in _UNITS}
@@ -137,7 +137,7 @@ def _budgets(
 
 
 def _spent(settings: Settings) -> dict[str, Spending]:
-    """Return what the journal of a campaign counts of each model in the last 24 h."""
+    """Return each model's spending in the last 24 h, as the campaign's journal counts it."""
     if not Journal.is_there(settings.journal, settings.campaign):
         return {}
     with closing(Journal(settings.journal, settings.campaign)) as journal, journal.told():
@@ -155,7 +155,7 @@ def _engines(model: Model, told: Mapping[str, dict[str, Any]]) -> str:
 
 
 async def _told(loaded: LoadedSettings, url: str | None) -> dict[str, dict[str, dict[str, Any]]]:
-    """Return by campaign what its runs tell of models, by their keys; of one that is not answered, stderr says why."""
+    """Return what runs report of models, by campaign and model key; stderr says why a campaign's runs do not answer."""
     said: dict[str, dict[str, dict[str, Any]]] = {}
     try:
         async with live_runs(loaded, url) as runs:

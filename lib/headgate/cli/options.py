@@ -29,7 +29,7 @@ _SETTINGS: Final = {
     "prices": "prices",
     **{name: name for name in ("judge_model", "judge_url", "judge_parallel", "judgements", "rubric")},
 }
-"""Option -> the setting that it gives."""
+"""Option -> the setting that it sets."""
 
 _TIMES: Final = "2026-01-31, 2026-01-31T06:00Z, or 36h, 7d ago"
 
@@ -44,7 +44,7 @@ _Journal = Annotated[str | None, Parameter(help="Folder of the journal, or its p
 _Prices = Annotated[str | None, Parameter(help="YAML or JSON file of prices by model and lane.")]
 
 RunUrl = Annotated[
-    str | None, Parameter(help="Monitoring API of a run; by default those of the runs that the journal tells of.")
+    str | None, Parameter(help="Monitoring API of a run. Default: those of the runs that the journal lists.")
 ]
 
 _JudgeModel = Annotated[str | None, Parameter(help="Name of the model that judges.")]
@@ -75,23 +75,23 @@ MissingChoice = Annotated[
 
 
 def names_in(given: Sequence[str]) -> tuple[str, ...]:
-    """Return the names in what was given for an option."""
+    """Return the comma-separated names in the values of an option."""
     return tuple(name.strip() for text in given for name in text.split(",") if name.strip())
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)
 def options(cls: type[T]) -> type[T]:
-    """Make a class one parameter of commands: its fields are their options."""
+    """Make a class a parameter of commands whose fields are options."""
     of_fields = dataclass(frozen=True, slots=True, kw_only=True)(cls)
     return Parameter(name="*")(of_fields)
 
 
 @options
 class SettingChoices:
-    """Where settings come from; each flag wins over variables, files and defaults."""
+    """Where settings come from; flags take precedence over variables, files and defaults."""
 
     takes_campaign_name: ClassVar[bool] = False
-    """Whether the name of a campaign means something to the command, and not only a file of its settings."""
+    """Whether `--campaign` may be a campaign's name, and not only a file of its settings."""
 
     config: Annotated[Path | None, Parameter(help="YAML file of settings; also HEADGATE_CONFIG.")] = None
     campaign: Annotated[
@@ -190,7 +190,7 @@ class SampleChoices(NamedStoreChoices):
         """Return which samples are chosen.
 
         Raises:
-            InvalidInputError: if a time is none, or the span is empty.
+            InvalidInputError: if a time cannot be read, or the span is empty.
         """
         now = time.time()
         campaign, _ = self._campaign_and_file()
@@ -204,7 +204,7 @@ class SampleChoices(NamedStoreChoices):
         )
 
     def period(self) -> str:
-        """Return the span of time that is chosen, as a page says it; nothing when all is."""
+        """Return the chosen span of time as text for a page; empty if it is unlimited."""
         ends = (("since", self.since), ("until", self.until))
         return " ".join(f"{name} {moment}" for name, moment in ends if moment)
 
@@ -213,7 +213,7 @@ class SampleChoices(NamedStoreChoices):
 class ScoreChoices(SampleChoices):
     """For commands that show scores."""
 
-    original: Annotated[bool, Parameter(help="Scores as samples were stored with them, not as they were rescored.")] = (
+    original: Annotated[bool, Parameter(help="Use the scores that samples were stored with, not rescored ones.")] = (
         False
     )
 
@@ -224,7 +224,7 @@ class ScoreChoices(SampleChoices):
 
 @options
 class RescoreChoices(SampleChoices):
-    """For commands that score stored samples anew."""
+    """For commands that score stored samples again."""
 
     judge_model: _JudgeModel = None
     judge_url: _JudgeUrl = None
@@ -253,7 +253,7 @@ class RunChoices(SettingChoices):
 
 @options
 class ModelChoices(RunChoices):
-    """For commands that check what models are given, and what runs have of it."""
+    """For commands that show the models of a roster and of runs."""
 
     roster: _Roster = None
     prices: _Prices = None
@@ -261,7 +261,7 @@ class ModelChoices(RunChoices):
 
 @options
 class Order(RunChoices):
-    """For commands that give a campaign an order, and why."""
+    """For commands that give a campaign an order, with a reason."""
 
     reason: Annotated[str, Parameter(help="Reason, kept with the change and shown to others.")] = ""
     dry_run: Annotated[bool, Parameter(help="Say what would be done, and change nothing.")] = False
@@ -281,7 +281,7 @@ class RunOptions:
 
 @options
 class CheckpointChoices(JournalChoices):
-    """For commands that run a campaign whose models they know themselves."""
+    """For commands that run a campaign and supply its models themselves."""
 
     environment: Annotated[
         tuple[str, ...],

@@ -30,10 +30,10 @@ CHECK_FAILED: Final = 4
 """Exit status of a command whose check did not hold: something differs or failed, or no sample has a score."""
 
 INTERRUPTED: Final = 130
-"""Exit status of a command that was told to end before it was done."""
+"""Exit status of a command that was told to stop before it was done."""
 
 READER_GONE: Final = 141
-"""Exit status of a command whose output nobody reads any more: that of programs which the signal SIGPIPE ends."""
+"""Exit status of a command whose output has lost its reader: as of a program that SIGPIPE ends."""
 
 AsJson = Annotated[bool, Parameter(name="--json", help="Print one JSON document instead of text.")]
 QueueUrl = Annotated[
@@ -47,14 +47,14 @@ class _Console(Console):
 
 
 def is_reader_gone() -> bool:
-    """Return whether standard output is a pipe that nobody reads any more."""
+    """Return whether standard output is a pipe whose reader is gone."""
     looked = select.poll()
     looked.register(sys.stdout.fileno(), select.POLLOUT)
     return any(flags & select.POLLERR for _, flags in looked.poll(0))
 
 
 def leave_output() -> int:
-    """Let standard output go nowhere, and return the exit status for that."""
+    """Redirect standard output to /dev/null, and return the exit status for that."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return READER_GONE
 
@@ -119,7 +119,7 @@ def _fits(widths: Sequence[int], kept: Sequence[int], width: int) -> bool:
 
 
 def _least_width(cells: Sequence[str]) -> int:
-    """Return the width at which no name is broken; a sentence may be, into lines of `_SENTENCE`."""
+    """Return the width at which no name is broken; sentences may be, into lines of `_SENTENCE`."""
     return max(
         width if (width := cell_len(cell)) <= _SENTENCE else max(_SENTENCE, *map(cell_len, cell.split() or [""]))
         for cell in cells
@@ -137,7 +137,7 @@ def tell(document: Any, *lines: str, as_json: bool) -> int:
 
 
 def confirmed(would: str) -> bool:
-    """Return whether whoever sits at the terminal wants what cannot be undone, which the sentence `would` tells.
+    """Ask at the terminal whether to do what the sentence `would` states and cannot be undone; return the answer.
 
     Raises:
         InvalidInputError: if there is no terminal.
@@ -155,7 +155,7 @@ def confirmed(would: str) -> bool:
 
 
 def write_page(path: Path, text: str) -> None:
-    """Write a page to a file, whose folder is made.
+    """Write a page to a file, and create the file's folder.
 
     Raises:
         InvalidInputError: if it cannot be written.
@@ -170,7 +170,7 @@ def write_page(path: Path, text: str) -> None:
 def drawn_table(
     title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], *, right: Sequence[int] = ()
 ) -> Table:
-    """Return a table of `print_table`; its texts stand there as they are, whatever rich reads in `[/brackets]`."""
+    """Return a table for `print_table`; texts appear literally, even if rich would read `[/brackets]` as markup."""
     table = Table(title=escape(safe_text(title)), title_justify="left", header_style="bold")
     for position, column in enumerate(columns):
         header = Text(safe_text(column))
@@ -192,12 +192,12 @@ def print_error(error: HeadgateError, *, as_json: bool = False) -> None:
 
 
 def say(text: str, *, stderr: bool = False) -> None:
-    """Print a text as it stands, whatever rich or a terminal reads in it."""
+    """Print a text literally; markup and terminal control characters in it have no effect."""
     console(stderr=stderr).print(safe_lines(text), markup=False, highlight=False)
 
 
 def safe_lines(text: str) -> str:
-    """Return `text` as `safe_text` does, but with its lines as lines."""
+    """Return `text` as `safe_text` does, but keep its line breaks."""
     return "\n".join(safe_text(line) for line in text.split("\n"))
 
 
@@ -209,7 +209,7 @@ def utc_time(at: float | None) -> str | None:
 def console(*, stderr: bool = False) -> Console:
     """Return a console for standard output or error; without a terminal it is plain, and wide unless COLUMNS is set."""
     is_plain = not (sys.stderr if stderr else sys.stdout).isatty()
-    is_sized = os.environ.get("COLUMNS", "").lstrip("0").isdigit()  # which rich takes by itself
+    is_sized = os.environ.get("COLUMNS", "").lstrip("0").isdigit()  # which rich reads itself
     return _Console(stderr=stderr, width=160 if is_plain and not is_sized else None, soft_wrap=is_plain)
 
 

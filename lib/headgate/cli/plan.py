@@ -1,4 +1,4 @@
-"""`headgate plan`: does the capacity carry the rates?"""
+"""`headgate plan`: is the capacity sufficient for the rates?"""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ASSUMED_EPISODE_S = 30.0
 """Assumed where the store has no sample to measure; Affine's runner calls tasks under 30 s fast."""
 
 _UNKNOWN_ROWS = 12
-"""Limits that are named although nobody knows what they carry."""
+"""Maximum number of limits that are listed although their capacity is unknown."""
 
 
 def plan(
@@ -62,17 +62,17 @@ def plan(
         _print(found)
         _print_costs(prices, costs, lanes)
         for name in [*unknown, *unknown_rates][:_UNKNOWN_ROWS]:
-            say(f"{name}: unknown what it carries, no stored sample tells its tokens")
+            say(f"{name}: capacity unknown, as no stored sample has token counts")
     return 0 if found.fits else CHECK_FAILED
 
 
 def _lanes(settings: Settings, models: Sequence[Model], prices: Prices) -> dict[str, str]:
-    """Return how requests that can wait go of the models whose lane is `auto`, and why."""
+    """Return how requests that can wait are sent to models whose lane is `auto`, and why."""
     asked = "auto" in settings.lanes.values()
     return {
         model.key: "in batches, which cost less"
         if prices.batch_is_cheaper(model)
-        else "at once: nothing says that its batches cost less"
+        else "at once: no price says that its batches cost less"
         for model in models
         if model.lane == "auto" or (asked and not model.lane)
     }
@@ -84,7 +84,7 @@ def _print_costs(prices: Prices, costs: Sequence[runs.CostPlan], lanes: Mapping[
         + ("" if cost.share == 1 else f" for the {cost.share:.0%} of its samples whose tokens are known")
         for cost in costs
     ]
-    told += [f"lane auto, {model}: what can wait is asked {how}" for model, how in lanes.items()]
+    told += [f"lane auto, {model}: requests that can wait are sent {how}" for model, how in lanes.items()]
     if prices.told:
         told.append(f"prices: {prices.told}")
     for line in told:
@@ -119,7 +119,7 @@ async def _plan(
 
 
 def _learnt(settings: Settings) -> Mapping[tuple[str, ...], RateLimits]:
-    """Return the limits per minute that the journal has from processes of a day, by provider and model."""
+    """Return the limits per minute that processes of the last day left in the journal, by provider and model."""
     with suppress(JournalError):
         if storage.Journal.is_there(settings.journal, settings.campaign):
             with closing(storage.Journal(settings.journal, settings.campaign)) as journal:
@@ -128,7 +128,7 @@ def _learnt(settings: Settings) -> Mapping[tuple[str, ...], RateLimits]:
 
 
 async def _stored_pairs(settings: Settings) -> Sequence[storage.PairSummary]:
-    """Return what the store has of each model and environment; nothing where it cannot be read."""
+    """Return the store's summary of each model and environment; empty if it cannot be read."""
     try:
         return (await storage.sample_store(settings).summary(time.time())).pairs
     except StoreError:
@@ -138,7 +138,7 @@ async def _stored_pairs(settings: Settings) -> Sequence[storage.PairSummary]:
 def _tokens_per_sample(pairs: Sequence[storage.PairSummary]) -> dict[tuple[str, str], tuple[float, float]]:
     """Return the mean prompt and completion tokens of a sample by model and environment, unscored ones included.
 
-    A pair of whose samples none has any was not answered, or its endpoint counts none: nothing is known of it.
+    Pairs whose samples have no tokens are left out: they were never answered, or the endpoint counts none.
     """
     return {
         (pair.model, pair.environment): (pair.prompt_tokens / samples, pair.completion_tokens / samples)
@@ -148,7 +148,7 @@ def _tokens_per_sample(pairs: Sequence[storage.PairSummary]) -> dict[tuple[str, 
 
 
 def _measured_s(pairs: Sequence[storage.PairSummary]) -> dict[str, float]:
-    """Return the mean episode of each environment that the store has samples of."""
+    """Return the mean duration of an episode, in seconds, of each environment with stored samples."""
     seconds, samples = defaultdict[str, float](float), defaultdict[str, float](float)
     for pair in pairs:
         if pair.mean_latency_s is not None:
@@ -159,7 +159,7 @@ def _measured_s(pairs: Sequence[storage.PairSummary]) -> dict[str, float]:
 
 def _print(found: sampling.CapacityCheck) -> None:
     print_table(
-        "What is asked for, and what carries it (per day)",
+        "Demand and capacity per day",
         ("limit", "demanded", "carries", "load"),
         [
             (limit.name, limit.demanded_per_day, limit.carries_per_day, f"{limit.load:.0%}")
@@ -171,7 +171,7 @@ def _print(found: sampling.CapacityCheck) -> None:
         kind = "measured" if found.is_measured[name] else "assumed"
         say(f"{name}: {seconds:.1f} s per episode ({kind})")
     if (rate := _binding_rate(found)) is not None:
-        say(f"of the limits per minute, {rate.name} binds first: samples of a day take {24 * rate.load:.1f} h by it")
+        say(f"of the limits per minute, {rate.name} binds first: a day's samples take {24 * rate.load:.1f} h under it")
     verdict = "fits" if found.fits else "does not fit"
     say(
         f"{found.demanded_per_day:,.0f} samples a day ({found.boosted_per_day:,.0f} while every model is boosted) "

@@ -1,4 +1,4 @@
-"""Options and values that had another name: the old one still works, and says the new one."""
+"""Options and values that were renamed: the old name still works, and the command says the new one."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 
 class Renamed(NamedTuple):
-    """What an option is called now, and how its value is written there."""
+    """The present name of an option, and how its value is written there."""
 
     name: str
     value: Callable[[str], str] = str
@@ -58,7 +58,7 @@ RENAMED: Final[Mapping[str, Mapping[str, Renamed]]] = {
 
 
 def current(tokens: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return a command line with the names of today, and a sentence for each option or value that had another.
+    """Return a command line with present names, and a sentence for each option or value that was renamed.
 
     What follows `--` is another program's command line, and stays as it is.
     """

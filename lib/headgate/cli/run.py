@@ -33,14 +33,14 @@ if TYPE_CHECKING:
 
 def _whole(_: object, tokens: Sequence[Token]) -> int:
     try:
-        return int(tokens[0].value)  # by itself cyclopts takes 1.5, too
+        return int(tokens[0].value)  # cyclopts itself would accept 1.5
     except ValueError:
         raise ValueError(f"it must be a whole number (got {tokens[0].value})") from None
 
 
 Repeats = Annotated[
     int | None,
-    Parameter(help="Take this many samples of each task of --instances, with another seed each.", converter=_whole),
+    Parameter(help="Take this many samples of each task of --instances, each with another seed.", converter=_whole),
 ]
 """The option `--repeats`."""
 
@@ -62,7 +62,7 @@ def run(
     repeats: Repeats = None,
     how: RunOptions | None = None,
     with_console: Annotated[
-        bool, Parameter(name="--console", help="Serve the console of this run, by a process beside it.")
+        bool, Parameter(name="--console", help="Serve the console of this run, in a process beside it.")
     ] = False,
     trace: Annotated[
         Path | None, Parameter(help="Write a trace for Perfetto to this file at the end; .gz compresses it.")
@@ -81,12 +81,12 @@ def run(
 ) -> int:
     """Sample the roster's models in every environment until stopped.
 
-    Ctrl-C stops taking on work, waits for episodes in progress, stores what there is, and ends. A second Ctrl-C gives
-    the episodes in progress back at once; their tasks run again next time.
+    On Ctrl-C it accepts no more work, waits for episodes in progress, stores what there is, and ends. A second Ctrl-C
+    abandons the episodes in progress at once; their tasks run again next time.
 
     Exit status 4 when samples kept failing and it stopped early (`early_stop`), when it gave up a model whose service
-    stayed down, and with `--instances` when no sample has a score or the store has not taken them all, which wait in
-    the journal; 130 when it was told to end before those were taken.
+    stayed down, and with `--instances` when no sample has a score, or samples that the store did not accept wait in
+    the journal; 130 when it was told to stop before all of those were taken.
     """
     how = how or RunOptions()
     loaded = (choices or Choices()).load(
@@ -134,14 +134,14 @@ def left_by(result: runs.RunResult, settings: Settings) -> str:
 
 
 def logs_are_hidden(verbose: int, *, as_json: bool) -> bool:
-    """Set the log up for a command that runs; return whether its terminal shows the run in place of log lines."""
+    """Set up logging for a command that runs; return whether the terminal shows the run instead of log lines."""
     is_live = sys.stdout.isatty() and not as_json and not verbose
     setup_logging(verbosity=0 if is_live else 1 + verbose)
     return is_live
 
 
 def _remarks(result: runs.RunResult, settings: Settings) -> list[str]:
-    """Return what somebody who expected more samples wants to know."""
+    """Return remarks on why there are not more samples, and what to do."""
     remarks = _short_of_tasks(settings)
     remarks += [
         f"{model} given up after {why}; run the same command again to take its other tasks"
@@ -168,8 +168,8 @@ def _short_of_tasks(settings: Settings) -> list[str]:
 
 
 async def campaign_samples(settings: Settings) -> pl.DataFrame:
-    """Return the stored samples of a campaign, also what an earlier run has taken."""
-    import polars as pl  # noqa: PLC0415 - `--help` waits for no tables
+    """Return the stored samples of a campaign, including those of earlier runs."""
+    import polars as pl  # noqa: PLC0415 - `--help` does not load it
 
     columns = [*reports.LEADERBOARD_COLUMNS, "campaign", "sequence", "error_kind", "error", "finish_reason"]
     found = await storage.sample_store(settings).scan(columns=columns)
@@ -178,7 +178,7 @@ async def campaign_samples(settings: Settings) -> pl.DataFrame:
 
 async def _matrix_of(settings: Settings) -> pl.DataFrame:
     """Return the campaign's samples in the environments of the settings."""
-    import polars as pl  # noqa: PLC0415 - `--help` waits for no tables
+    import polars as pl  # noqa: PLC0415 - `--help` does not load it
 
     samples = await campaign_samples(settings)
     if not settings.environments:
@@ -189,7 +189,7 @@ async def _matrix_of(settings: Settings) -> pl.DataFrame:
 
 
 def is_incomplete(matrix: pl.DataFrame, result: runs.RunResult) -> bool:
-    """Return whether a matrix has no sample with a score, or lacks some of this run that the store has not taken."""
+    """Return whether a matrix has no sample with a score, or lacks some of this run that the store has not accepted."""
     return matrix.height == matrix["score"].null_count() or result.status.spooled > 0
 
 
@@ -228,7 +228,7 @@ async def _run(
 
 
 class AtHand(TypedDict):
-    """What every run of a command is given."""
+    """Arguments that commands pass to every run."""
 
     roster: RosterSource
     stop: asyncio.Event
@@ -238,11 +238,11 @@ class AtHand(TypedDict):
 
 @asynccontextmanager
 async def at_hand(settings: Settings, limits: str) -> AsyncIterator[AtHand]:
-    """Give the models of the settings, the slots of `limits`, and what SIGINT and SIGTERM set.
+    """Yield the models of the settings, the slots of `limits`, and the event that SIGINT and SIGTERM set.
 
-    Meanwhile what environments print goes to standard error: standard output, unless it is a terminal, has the results.
+    Meanwhile, what environments print goes to standard error, unless standard output is a terminal: it has the results.
     """
-    slots = await orchestration.shared_slots(limits) if limits else None  # Prefect is imported by those who need it
+    slots = await orchestration.shared_slots(limits) if limits else None  # Prefect is imported only if needed
     stop = asyncio.Event()
     stop_on_signals(stop, settings.drain_timeout_s)
     async with runs.models_at_hand(settings) as roster, orchestration.engine_hosts(settings) as hosts:
@@ -255,7 +255,7 @@ def stop_on_signals(stop: asyncio.Event, drain_s: float | None = None) -> None:
 
     Args:
         stop: set by the first signal; the second cancels the current task.
-        drain_s: how long what is in progress may take to end, said to people at the first signal; None says nothing.
+        drain_s: time that work in progress has to end, printed at the first signal; None prints nothing.
     """
     loop = asyncio.get_running_loop()
     main = asyncio.current_task()
@@ -265,8 +265,8 @@ def stop_on_signals(stop: asyncio.Event, drain_s: float | None = None) -> None:
             main.cancel()
         elif drain_s is not None:
             say(
-                f"stopping: what is in progress has {drain_s:g} s to end (drain_timeout_s); Ctrl-C again ends at once, "
-                "and loses nothing that was sampled",
+                f"stopping: work in progress has {drain_s:g} s to end (drain_timeout_s); Ctrl-C again ends at once, "
+                "and loses no finished sample",
                 stderr=True,
             )
         stop.set()
@@ -298,11 +298,11 @@ def rank(
 ) -> int:
     """Rank the roster's models on the same tasks, and stop sampling each one once it is ranked.
 
-    It is `headgate run --instances`, tasks in random order, until it is known of every two models which comes first on
-    all of the tasks, wherever their means differ by more than `--indifference`. All of it holds with a probability of
-    95 %. What is stored is not sampled again; models that are complete help to rank new ones.
+    This is `headgate run --instances` with tasks in random order. It ends when the order of every two models on all of
+    the tasks is known, wherever their means differ by more than `--indifference`. The whole ranking holds with a
+    probability of 95 %. Stored samples are not taken again; models that are complete help to rank new ones.
 
-    Exit status as of `headgate run --instances`.
+    Exit status as for `headgate run --instances`.
     """
     if not 0 < indifference < 1:
         raise InvalidInputError(

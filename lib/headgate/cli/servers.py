@@ -23,7 +23,7 @@ def serve_baselines(
     host: Annotated[str, Parameter(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, Parameter(help="Port; 0 takes a free one.")] = 8001,
     faults: Annotated[
-        str, Parameter(help="What goes wrong, e.g. 'error:probability=0.1,status=503;slow:mean_s=0.3', or a file.")
+        str, Parameter(help="Faults to inject, e.g. 'error:probability=0.1,status=503;slow:mean_s=0.3', or a file.")
     ] = "",
 ) -> int:
     """Serve the baseline agents as an OpenAI-compatible endpoint that can misbehave on request.
@@ -44,7 +44,7 @@ def serve_model(
     weights: Annotated[
         Path | None, Parameter(help="A GGUF file. Without one, SmolLM2-135M-Instruct of the extra `model`.")
     ] = None,
-    name: Annotated[str, Parameter(help="What requests call the model.")] = LOCAL_MODEL,
+    name: Annotated[str, Parameter(help="Name of the model in requests.")] = LOCAL_MODEL,
     host: Annotated[str, Parameter(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, Parameter(help="Port; 0 takes a free one.")] = 8002,
     parallel: Annotated[int, Parameter(help="Requests answered at once.")] = 4,

@@ -55,7 +55,7 @@ def set_(
 
 
 def retry(*, model: ModelChoice = None, order: Order | None = None) -> int:
-    """End the error pause of a model and its provider's cooldown now; without a model, of all."""
+    """End the error pause of a model and its provider's cooldown now; without a model, those of all."""
     return _ordered("retry", order, model=model)
 
 
@@ -106,7 +106,7 @@ async def _controls(runs: LiveRuns, campaign: str) -> dict[str, Any]:
     if answering := runs.answering.get(campaign):
         document, asked = await answering[0].document("/controls"), answering[0].address
     else:
-        from headgate.run import controls_of  # noqa: PLC0415 - a run that answers needs nothing of what it imports
+        from headgate.run import controls_of  # noqa: PLC0415 - not needed for a run that answers
 
         with _at_rest(runs, campaign) as journal:
             document, asked = controls_of(journal).document(), f"journal {journal.place}"
@@ -120,20 +120,20 @@ def _ordered(verb: str, order: Order | None, **about: Any) -> int:
 
 
 async def _steered(order: Order, told: dict[str, Any]) -> tuple[dict[str, Any], str]:
-    """Return the answer to an order, and who was told: a run of the campaign, or its journal, which all read."""
+    """Return the answer to an order, and its recipient: a run of the campaign, or its journal, which all runs read."""
     async with live_runs(order.load(), order.url) as runs:
         campaign = runs.steered()
         if answering := runs.answering.get(campaign):
-            try:  # it writes the change into the journal, which the others obey
+            try:  # it writes the change into the journal, which the other runs follow
                 answer, at = await runs.first(campaign, lambda monitor: monitor.steer(told, dry_run=order.dry_run))
             except httpx.HTTPError as error:
                 raise HeadgateError(
                     f"a run of campaign {campaign} went away before it answered ({type(error).__name__})",
-                    next_step="`headgate controls` says whether it has heard it.",
+                    next_step="`headgate controls` shows whether it received the order.",
                 ) from None
             place = f"{'asked' if order.dry_run else 'told'}: campaign {campaign} at {at}"
             if further := len(answering) - 1 + len(runs.silent.get(campaign, ())):
-                place += f"; what it is told holds for {counted(further, 'further run')} as well"
+                place += f"; the order holds for {counted(further, 'further run')} as well"
             return answer | {"campaign": campaign}, place
         from headgate.environments import registry_of  # noqa: PLC0415 - as above
         from headgate.run import steer_at_rest  # noqa: PLC0415 - as above
@@ -144,7 +144,7 @@ async def _steered(order: Order, told: dict[str, Any]) -> tuple[dict[str, Any], 
     known = {"models": models, "environments": environments}
     with _at_rest(runs, campaign) as journal:
         obeys = "which every run of it obeys" if journal.is_shared() else "which its next run obeys: none is alive"
-        is_idle = told["verb"] == "drain" and not journal.is_shared()  # a run that begins later is not drained
+        is_idle = told["verb"] == "drain" and not journal.is_shared()  # a run that starts later is not drained
         is_dry = order.dry_run or is_idle
         answer = steer_at_rest(journal, told, **known, by=process_user(), now=time.time(), dry_run=is_dry)
         place = f"journal {journal.place}"
@@ -160,12 +160,12 @@ async def _roster(settings: Settings) -> Collection[Any]:
     try:
         return (await roster_source(settings.roster).load()).models
     except HeadgateError:
-        return ()  # those that the journal knows were sampled before
+        return ()  # models in the journal were sampled before
 
 
 @contextmanager
 def _at_rest(runs: LiveRuns, campaign: str) -> Iterator[Journal]:
-    """Give the journal of a campaign of which no run answers.
+    """Yield the journal of a campaign none of whose runs answers.
 
     Raises:
         InvalidInputError: if there is none.

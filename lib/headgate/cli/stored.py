@@ -1,4 +1,4 @@
-"""The sample store of commands that read what is there: what is misspelt is not what has no samples."""
+"""The sample store of commands that read it; a misspelt name is an error, not a campaign without samples."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def existing_store(settings: Settings) -> storage.SampleStore:
     Raises:
         InvalidInputError: if it is a folder, and there is none.
     """
-    sample_store = storage.sample_store  # first: who lacks the packages of a store is told that
+    sample_store = storage.sample_store  # first, so that a missing package is reported as such
     if "://" not in settings.store and not Path(settings.store).expanduser().is_dir():
         raise errors.InvalidInputError(
             f"there is no sample store at {settings.store!r}: the folder does not exist",
@@ -33,7 +33,7 @@ def existing_store(settings: Settings) -> storage.SampleStore:
 
 
 async def require_stored(store: storage.SampleStore, campaign: str | None) -> None:
-    """Return when the store has samples of the campaign, if one was named.
+    """Check that the store has samples of the campaign, if one is named.
 
     Raises:
         InvalidInputError: if it has none.
@@ -50,7 +50,7 @@ async def chosen_samples(
     """Return the stored samples that are chosen, and what could not be read.
 
     Raises:
-        InvalidInputError: if something was named that the store has nothing of.
+        InvalidInputError: if the store has no samples of something that is named.
     """
     chosen.require_known(await store.visible())
     await require_stored(store, chosen.campaign)
@@ -61,7 +61,7 @@ async def chosen_samples(
 
 
 def warn_of(problems: Iterable[storage.Problem]) -> None:
-    """Say on stderr what could not be read, and why."""
+    """Print to stderr what could not be read, and why."""
     for problem in problems:
         say(f"left out {problem.path}: {problem.reason}", stderr=True)
 
@@ -81,7 +81,7 @@ def _quoted(text: str) -> str:
 
 
 async def tasks_where(store: storage.SampleStore, conditions: Sequence[str], *, view: str) -> list[str] | None:
-    """Return the tasks whose samples in a view fulfil conditions in SQL, None without any.
+    """Return the tasks whose samples in a view meet conditions in SQL; None without conditions.
 
     Raises:
         InvalidInputError: if a condition cannot be read.
@@ -89,7 +89,7 @@ async def tasks_where(store: storage.SampleStore, conditions: Sequence[str], *, 
     if not conditions:
         return None
     every = conditions[0] if len(conditions) == 1 else " AND ".join(f"({one})" for one in conditions)
-    sql = f"SELECT task_id FROM {view} WHERE {every}"  # noqa: S608 - of one who may delete all
+    sql = f"SELECT task_id FROM {view} WHERE {every}"  # noqa: S608 - by a user who may delete everything
     return [task_id for (task_id,) in (await store.query(sql)).rows]
 
 
@@ -104,14 +104,14 @@ async def no_samples(store: storage.SampleStore, settings: Settings) -> errors.N
     newest = datetime.fromtimestamp(max(part.max_finished_at for part in parts), UTC)
     return errors.NoSamplesError(
         f"no sample in {settings.store} ended in this time; the newest ended at {newest:%Y-%m-%d %H:%M} UTC",
-        next_step="Ask for a longer time, or name another store by --store.",
+        next_step="Choose a longer time, or name another store with --store.",
     )
 
 
 def _elsewhere(settings: Settings) -> str:
-    """Return a sentence on the stores of campaigns beside the one that was looked for; empty where there is none."""
+    """Return a sentence on stores of campaigns beside the one that is missing; empty if there are none."""
     if "://" in settings.store:
         return ""
     found = sorted(Path(settings.store).expanduser().parent.glob("*/samples/manifests"))
     named = " or ".join(f"--store {path.parent}" for path in found[:3])
-    return f"Campaigns of their own stored samples here: {named}, or --campaign with their file. " if found else ""
+    return f"Other campaigns have stores here: {named}, or give their file as --campaign. " if found else ""

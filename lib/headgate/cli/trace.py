@@ -1,4 +1,4 @@
-"""`headgate trace`: from a file of events to a trace that Perfetto opens."""
+"""`headgate trace`: convert a file of events into a trace that Perfetto opens."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from headgate.cli.output import AsJson, tell
+from headgate.cli.output import AsJson, counted, tell
 from headgate.telemetry import convert_events
 
 
 def trace(
-    events: Annotated[Path, Parameter(help="File of events, as the setting `events_file` names it.")],
+    events: Annotated[Path, Parameter(help="File of events, which the setting `events_file` names.")],
     *,
     output: Annotated[
         Path, Parameter(name=("--output", "-o"), help="File to write; a name that ends in .gz is compressed.")
@@ -26,5 +26,5 @@ def trace(
     """
     made = convert_events(events, output)
     path = str(output.resolve())
-    said = f"{made.events} events of {made.runs} runs over {made.seconds:.1f} s: {path}"
+    said = f"{counted(made.events, 'event')} of {counted(made.runs, 'run')} over {made.seconds:.1f} s: {path}"
     return tell({"path": path, **asdict(made)}, said, as_json=as_json)

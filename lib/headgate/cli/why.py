@@ -14,7 +14,7 @@ from cyclopts import Parameter
 from headgate import storage  # the store comes with polars and DuckDB, which an answer from elsewhere need not wait for
 from headgate.cli.live_runs import LiveRuns, live_runs
 from headgate.cli.options import JournalChoices, RunUrl
-from headgate.cli.output import AsJson, tell, utc_time
+from headgate.cli.output import AsJson, counted, tell, utc_time
 from headgate.config import LoadedSettings, Settings
 from headgate.core import task_id_of
 from headgate.core.errors import InvalidInputError, NotFoundError, StoreError
@@ -45,12 +45,12 @@ def why(
 ) -> int:
     """Say which gate holds a task, why, and until when.
 
-    Asks the runs that the journal tells of, of all its campaigns unless one is named; where none answers, reads the
-    journal and the store. Of several campaigns that have the task, --json prints a list.
+    Asks the runs that the journal lists, of all its campaigns unless one is named; if none answers, it reads the
+    journal and the store. If several campaigns have the task, --json prints a list.
     """
     if environment is None and not _TASK_ID.match(task):
         raise InvalidInputError(
-            f"{task!r} is no task's id (t- and 24 hex digits)",
+            f"{task!r} is not a task's id (t- and 24 hex digits)",
             next_step="Give an id from the log or the file of events, or MODEL ENVIRONMENT [NUMBER].",
         )
     loaded, about = (choices or JournalChoices()).load(), (task, environment, sequence, stage)
@@ -60,14 +60,14 @@ def why(
 
 
 def _lines_of(answer: Mapping[str, Any], now: float) -> list[str]:
-    """Return an answer as a person reads it."""
+    """Return an answer as lines for people."""
     lines = [f"{answer['task_id']} is {answer['state']}: {answer['reason']}"]
     if answer["gate"] != "none":
         until = answer["until"]
         left = "" if until is None else f", until {utc_time(until)} (in {max(0.0, until - now):,.0f} s)"
         lines.append(f"gate: {answer['gate']}{left}")
     if answer["ahead"]:
-        lines.append(f"{answer['ahead']} tasks of its group go first")
+        lines.append(f"{counted(answer['ahead'], 'task')} of its group ahead of it")
     lines.append(f"asked: {answer['asked']}, campaign {answer['campaign']}")
     return lines
 
@@ -75,7 +75,7 @@ def _lines_of(answer: Mapping[str, Any], now: float) -> list[str]:
 async def _answers(
     loaded: LoadedSettings, url: str | None, task: str, environment: str | None, sequence: int | None, stage: str
 ) -> list[dict[str, Any]]:
-    """Return what each campaign that is meant answers; one that does not know the task counts where none does."""
+    """Return the answers of the campaigns meant; errors of those that do not know the task are raised if none does."""
     found, refused = list[dict[str, Any]](), list[InvalidInputError | NotFoundError]()
     async with live_runs(loaded, url) as runs:
         runs.tell_silent()
@@ -87,7 +87,7 @@ async def _answers(
     if not found:
         of_several = InvalidInputError("; ".join(one.message for one in refused), next_step=refused[0].next_step)
         raise refused[0] if len(refused) == 1 else of_several
-    # An id is of one campaign; from the store, each has the same answer.
+    # An id belongs to one campaign; from the store, all campaigns get the same answer.
     return found if environment is not None else sorted(found, key=lambda answer: answer["asked"] == "store")[:1]
 
 
@@ -103,7 +103,7 @@ async def _answer(
         pair = (model, environment, campaign)
         try:
             found, asked = await runs.first(campaign, lambda run: run.next_task(*pair))
-        except InvalidInputError:  # none of them has one that is open: one of them says when it falls due
+        except InvalidInputError:  # no run has an open one: ask when the next falls due
             found, asked = await runs.first(campaign, lambda run: run.next_task(*pair, is_open=False))
         if "gate" in found:
             return _said(found, campaign, asked)
@@ -121,7 +121,7 @@ async def _answer(
 
 
 def _said(said: Mapping[str, Any], campaign: str, asked: str) -> dict[str, Any]:
-    """Return where a task is and what holds it, as `asked` says: an address, `journal` or `store`."""
+    """Return a task's state and the gate that holds it; `asked` is the source: an address, `journal` or `store`."""
     told = {name: said.get(name) for name in ("task_id", "state", "gate", "reason", "until")}
     return {"campaign": campaign, **told, "ahead": said.get("ahead") or 0, "asked": asked}
 
@@ -129,7 +129,7 @@ def _said(said: Mapping[str, Any], campaign: str, asked: str) -> dict[str, Any]:
 async def _at_rest(
     settings: Settings, campaign: str, task_id: str, pair: tuple[str | None, str | None]
 ) -> dict[str, Any]:
-    """Return what journal and store know of a task that no campaign has in hand."""
+    """Return what journal and store know of a task that no running campaign has."""
     state, paused = _journaled(settings, campaign, task_id, pair)
     if state is not TaskState.UNKNOWN:
         reason = f"{_JOURNALED[state]}; {paused}" if paused else _JOURNALED[state]
@@ -148,9 +148,9 @@ async def _at_rest(
 def _journaled(
     settings: Settings, campaign: str, task_id: str, pair: tuple[str | None, str | None]
 ) -> tuple[TaskState, str]:
-    """Return where the journal knows a task to be, and who paused it, if somebody did."""
+    """Return the state of a task in the journal, and the operator's pause that holds it; empty if there is none."""
     if not Journal.is_there(settings.journal, campaign):
-        return TaskState.UNKNOWN, ""  # asking makes no journal
+        return TaskState.UNKNOWN, ""  # a question must not create a journal
     with closing(Journal(settings.journal, campaign)) as journal, journal.told():
         pauses = (control_words(one) for one in journal.controls.latest() if one.pauses(*pair))
         return journal.state_of(task_id), next(pauses, "")

@@ -1,4 +1,4 @@
-"""The console: one web page for operators over runs, job queue, elastic pools, placement and the store."""
+"""The console: one web page for operators on runs, job queues, elastic pools, placement and the store."""
 
 from headgate.core import names_by_stub
 

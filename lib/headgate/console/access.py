@@ -1,4 +1,4 @@
-"""Who looks at the console and what they may do: tokens, sessions in cookies, and proof that a form is ours."""
+"""Who uses the console, and what they may do: tokens, sessions in cookies, and keys that prove a form is ours."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from headgate.net.tokens import Scope
 
 COOKIE: Final = "headgate_console"
 SESSION_S: Final = 12 * 3_600.0
-"""A day's shift; then the token is asked for again."""
+"""One shift; then the token is required again."""
 
 MOST_SESSIONS: Final = 1_000
 MOST_FORM_BYTES: Final = 64 * 1024
@@ -31,12 +31,12 @@ MOST_FORM_BYTES: Final = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Viewer:
-    """Somebody who may look.
+    """Somebody who may read the console.
 
     Attributes:
-        name: of the token, as steering records it; `local` on loopback without tokens.
+        name: name of the token, which steering records; `local` on loopback without tokens.
         may_steer: whether they may change anything.
-        form_key: what every form of theirs carries, unless they show a token; another site's page cannot know it.
+        form_key: secret in each of their forms, unknown to other sites' pages; not needed with a token in the header.
         has_session: whether they signed in with a cookie, and so can sign out.
     """
 
@@ -54,14 +54,14 @@ class _Session:
 
 
 class Access:
-    """Tells viewers apart. Owned by the console; used on one event loop.
+    """Identifies viewers. Owned by the console; used on one event loop.
 
-    Invariant: at most `MOST_SESSIONS` sessions; the oldest gives way.
+    Invariant: at most `MOST_SESSIONS` sessions; the oldest is dropped.
 
     Args:
-        token: one that allows everything; None where there is none.
-        authority: knows further tokens; None where there are none.
-        host: a further name of this server, for where no token is asked for.
+        token: one that allows everything; None if there is none.
+        authority: knows further tokens; None if there are none.
+        host: a further host name of this server, accepted when no token is required.
     """
 
     def __init__(self, token: Secret | None = None, authority: Authority | None = None, host: str = "") -> None:
@@ -72,10 +72,10 @@ class Access:
         self._local = Viewer("local", may_steer=True, form_key=secrets.token_urlsafe(24))
 
     async def viewer(self, headers: Headers) -> Viewer:
-        """Return who sent a request.
+        """Return the viewer who sent a request.
 
         Raises:
-            MisdirectedError: it is for another server's name, where no token is asked for.
+            MisdirectedError: it names another host, and no token is required.
             UnauthorizedError: it has neither a session nor a token that may read.
         """
         if self._token is None and self._authority is None:
@@ -89,10 +89,10 @@ class Access:
         return await self._holder(session.token, session.form_key, has_session=True)
 
     async def sign_in(self, text: str) -> str:
-        """Return the cookie of a new session for whoever holds this token.
+        """Return the cookie of a new session for the holder of a token.
 
         Raises:
-            UnauthorizedError: nobody holds it, or it may not read.
+            UnauthorizedError: the token is unknown, or may not read.
         """
         token = Secret(text.strip())
         await self._holder(token, "", has_session=True)
@@ -123,15 +123,15 @@ class Access:
 
 
 Form = ImmutableMultiDict[str, str]
-"""The fields of a form; of several with one name `get` gives the last, `getlist` all."""
+"""The fields of a form; if several have one name, `get` returns the last and `getlist` all."""
 
 
 async def form_of(request: Request, viewer: Viewer | None) -> Form:
     """Return the fields of a form that was sent.
 
     Args:
-        request: that carries it.
-        viewer: whose form it must be; None for the sign-in page, whose form changes nothing.
+        request: the request with the form.
+        viewer: the viewer whose form it must be; None for the sign-in page, whose form changes nothing.
 
     Raises:
         CrossSiteError: the form does not carry the viewer's key.
@@ -154,16 +154,16 @@ async def form_of(request: Request, viewer: Viewer | None) -> Form:
 
 
 def viewer_of(request: Request) -> Viewer:
-    """Return who sent a request that was let in."""
+    """Return the viewer who sent an admitted request."""
     viewer: Viewer = request.scope["state"]["viewer"]
     return viewer
 
 
 def steerer_of(request: Request) -> Viewer:
-    """Return who sent a request, where they may change things.
+    """Return the viewer who sent a request, if they may make changes.
 
     Raises:
-        ForbiddenError: they may only look.
+        ForbiddenError: they may only read.
     """
     viewer = viewer_of(request)
     if not viewer.may_steer:

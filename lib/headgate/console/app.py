@@ -1,4 +1,4 @@
-"""The console as an application: its screens, who may see them, and what every answer carries."""
+"""The console as an application: its screens, who may see them, and the headers of every response."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ _FILES: Final = "/static/"
 _OPEN: Final = (_FILES, "/sign-in", "/health")
 
 MOST_STREAMS: Final = 300
-"""Pages that are told; beyond them a page asks by itself, every ten seconds."""
+"""Most pages with a stream of changes; further pages poll, every ten seconds."""
 
 EVERY_S: Final = 1.0
-"""Time between two messages at least: several sources answer within it."""
+"""Least seconds between two messages, so that answers of several sources share one."""
 
 _SILENCE_S: Final = 15.0
 _RECHECK_S: Final = 5.0
@@ -66,8 +66,8 @@ def console_app(settings: Settings, sources: Sources, records: Records, access: 
     """Return the console as an ASGI application.
 
     Args:
-        settings: name the store, and hold the tokens for what is asked.
-        sources: opened, and closed, by whoever serves the application.
+        settings: settings with the store, and the tokens for the sources.
+        sources: opened and closed by the caller.
         records: likewise.
         access: likewise.
     """
@@ -75,7 +75,7 @@ def console_app(settings: Settings, sources: Sources, records: Records, access: 
     console = Console(settings, sources, records, access, [(path, title) for path, title, _ in _SCREENS])
     _add_frame(app, console)
     _add_stream(app, console)
-    for forms in (steering, corrections):  # before the addresses of samples
+    for forms in (steering, corrections):  # before /samples/{task_id}, which would match them
         forms.add_routes(app, console)
     for _, _, add_routes in _SCREENS:
         add_routes(app, console)
@@ -126,11 +126,11 @@ def _add_frame(app: FastAPI, console: Console) -> None:
 
 
 def _add_stream(app: FastAPI, console: Console) -> None:
-    """Tell open pages that something has changed, so that they ask for their live part again."""
+    """Notify open pages of changes, so that they request their live part again."""
     sources, access = console.sources, console.access
 
     async def messages(request: Request) -> AsyncIterator[bytes]:
-        # Ended with its connection: the server cancels what streams to nobody.
+        # Ends with its connection: the server cancels streams whose client is gone.
         with sources.watched():
             revision, checked_at = 0, time.monotonic()
             while not sources.is_closing:
@@ -138,7 +138,7 @@ def _add_stream(app: FastAPI, console: Console) -> None:
                     try:
                         await access.viewer(request.headers)
                     except HeadgateError:
-                        return  # its token was revoked; the page asks again, and is told to sign in
+                        return  # its token was revoked; the page's next request gets the sign-in page
                     checked_at = time.monotonic()
                 now = await sources.changed(revision, _SILENCE_S)
                 if now == revision:
@@ -157,7 +157,7 @@ def _add_stream(app: FastAPI, console: Console) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Guard:
-    """ASGI layer in front of every route: lets in those who may look, and adds what every answer carries."""
+    """ASGI layer in front of every route: admits those who may read, and adds the headers of every response."""
 
     app: ASGIApp
     console: Console
@@ -176,7 +176,7 @@ class _Guard:
         await (self.app if answer is None else answer)(scope, receive, send_with_headers)
 
     async def _refusal(self, scope: AsgiScope) -> Response | None:
-        """Return the answer to whoever is not let in, None for those who are."""
+        """Return the response that refuses a request; None if it is admitted."""
         request, page = Request(scope), self.console.page
         headers = request.headers
         try:
@@ -185,7 +185,7 @@ class _Guard:
                 scope["state"]["viewer"] = await self.console.access.viewer(headers)
         except UnauthorizedError as error:
             if scope["method"] == "GET" and headers.get("sec-fetch-site") == "cross-site":
-                # A link in another site's page comes without the cookie; the same page asked for by ours has it.
+                # A link on another site comes without the cookie; the same request from our own page has it.
                 return page(request, "again.html")
             if headers.get("hx-request") or "text/html" not in headers.get("accept", ""):
                 challenge = {"WWW-Authenticate": "Bearer", "HX-Refresh": "true"}

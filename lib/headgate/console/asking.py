@@ -30,9 +30,9 @@ _KEPT: Final = ("limit", "in_flight", "waiters", "answered", "rate_limited")
 
 
 class RunSource(Source):
-    """A campaign, by its monitoring API; of one that has ended, the journals at `place` say whether it was killed.
+    """A campaign's run, by its monitoring API; once it has ended, the journals at `place` say whether it was killed.
 
-    `run` is what one of them says of it, where it was found there. `samples` are the environments that it samples.
+    `run` is its entry in one of them, if it was found there. `samples` are the environments that it samples.
     """
 
     def __init__(self, monitor: MonitorClient, place: JournalPlace | None = None, run: ServedRun | None = None) -> None:
@@ -44,7 +44,7 @@ class RunSource(Source):
 
     @property
     def environments(self) -> str:
-        """Names of what it samples, as far as there is room: the flow runs of one campaign are told apart by it."""
+        """Names of some of its environments, by which people distinguish the flow runs of one campaign."""
         return some_of(sorted(self.samples), 3 if len(self.samples) <= 3 else 2)
 
     @property
@@ -59,7 +59,7 @@ class RunSource(Source):
             if self.down_since is None and self.said:
                 self.ended_by = await asyncio.to_thread(self._ending) or self.left or ""
             raise
-        said.setdefault("controls", None)  # nothing steers it
+        said.setdefault("controls", None)  # it cannot be steered
         self.samples = frozenset(str(pair["environment"]) for pair in said["pairs"])
         figures: dict[str, float | None] = {
             "samples per minute": said["workers"]["finished_last_minute"],
@@ -77,11 +77,11 @@ class RunSource(Source):
         if self.place is None or not campaign:
             return ""
         ended_by, started_at = "", self.said.get("started_at", math.inf)
-        with suppress(HeadgateError, OSError):  # such as a disk that can only be read
+        with suppress(HeadgateError, OSError):  # such as a read-only disk
             if not Journal.is_there(self.place, campaign):
                 return ""
-            if isinstance(self.place, Path):  # in a database, one that was just killed is not told from one that left
-                # By its port: it may be asked by another name than it goes by in the journal.
+            if isinstance(self.place, Path):  # a database does not tell a run just killed from one that left
+                # By its port: the console may know it by another host name than the journal.
                 there = {(run.campaign, run.address.rpartition(":")[2]) for run in served_runs(self.place)[0]}
                 ended_by = "" if (campaign, self.address.rpartition(":")[2]) in there else LEFT
             with closing(Journal(self.place, campaign)) as journal, journal.told():
@@ -114,10 +114,10 @@ class ServiceSource(Source):
 
 
 class PlacementSource(Source):
-    """The ledger of placements of a Ray cluster, by its journal; with `offset` its times are of the wall clock.
+    """The placement ledger of a Ray cluster, by its journal; its times plus `offset` are wall times.
 
     Attributes:
-        spells: of each group, the states that it was seen in: since when (wall time), which, and who held it.
+        spells: the states seen of each group: start (wall time), state, and holder.
     """
 
     def __init__(self, journal: Path) -> None:

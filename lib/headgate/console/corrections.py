@@ -1,6 +1,6 @@
-"""Corrections of the stored samples of a list: what is to count no longer, or again, and what is to be scored again.
+"""Corrections of a list of stored samples: exclude them from every count, include them again, or score them again.
 
-Either is shown first, with how many samples it concerns, and done on a second press; one list at a time is scored.
+A first press shows how many samples are affected, a second one does it; one list at a time is scored.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _add_invalidation(app: FastAPI, console: Console) -> None:
         fields = await form_of(request, viewer)
         listing = Listing.of(request.query_params, time.time())
         every = await records.rows(listing.chosen)
-        # What has ended since the form was shown is not meant: a campaign may add to the list every second.
+        # Without samples that ended after the form was shown: a campaign may add to the list every second.
         rows = every.filter(pl.col("finished_at") <= pl.lit(fields.get("until", "")).cast(pl.Float64, strict=False))
         if fields.get("count") != str(rows.height):
             error = f"The list has {every.height:,} samples by now, not the {fields.get('count')} that you saw."
@@ -82,11 +82,11 @@ class _Job:
     """One call of `rescore` that was started here.
 
     Attributes:
-        what: is scored.
+        what: what is scored, and how.
         is_preview: whether it only counts.
-        looked: samples that it has looked at.
-        total: samples that it looks at.
-        done: what came of it, None while it goes on, and where it failed.
+        looked: samples processed so far.
+        total: samples to process.
+        done: its result; None while it runs, or if it failed.
         problem: why it failed.
     """
 
@@ -101,11 +101,11 @@ class _Job:
 
     @property
     def is_running(self) -> bool:
-        """Whether it goes on."""
+        """Whether it still runs."""
         return self.done is None and not self.problem
 
     async def run(self, settings: Settings, records: Records) -> None:
-        """Do it, and keep what came of it."""
+        """Run it, and keep its result or problem."""
 
         def show(looked: int, total: int) -> None:
             self.looked, self.total = looked, total
@@ -144,10 +144,10 @@ def _add_rescoring(app: FastAPI, console: Console) -> None:
             if verb == "stop":
                 job.stop.set()
                 return await shown(request, listing)
-            error = f"{job.what.by} has samples scored already; this waits until that has ended."
+            error = f"{job.what.by} is scoring samples already; press again when that has ended."
             return await shown(request, listing, error=error, status=409)
         if verb == "score" and job is not None and fields.get("started_at") == repr(job.started_at):
-            job = _Job(job.what, is_preview=False)  # what was counted, whatever the list has by now
+            job = _Job(job.what, is_preview=False)  # the samples that were counted, even if the list has changed
         elif verb == "count":
             rows = await records.rows(listing.chosen)
             what = Rescoring(
@@ -159,12 +159,12 @@ def _add_rescoring(app: FastAPI, console: Console) -> None:
             error = "Somebody else has counted another list meanwhile, so nothing was scored."
             return await shown(request, listing, error=error, status=409)
         records.keep_going(job.run(console.settings, records))
-        await asyncio.sleep(0.3)  # few samples are counted by then
+        await asyncio.sleep(0.3)  # a short list is counted by then
         return await shown(request, listing)
 
 
 def _narrowed(rows: pl.DataFrame) -> Chosen:
-    """Return what chooses at least these rows, and few parts of the store beside theirs."""
+    """Return a choice that includes these rows, and reads few parts of the store beside theirs."""
     return Chosen(
         models=frozenset(rows["model"].unique()),
         environments=frozenset(rows["environment"].unique()),

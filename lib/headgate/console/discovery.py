@@ -1,4 +1,4 @@
-"""Watches every run that says in a journal where it is asked."""
+"""Watches every run whose address is in a journal."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from headgate.storage import JournalPlace, ServedRun, runs_to_ask, served_runs
 from headgate.telemetry import MonitorClient
 
 KEPT_S: Final = 12 * 3_600.0
-"""A run that has ended is shown for a shift, unless its campaign runs again before."""
+"""Seconds for which an ended run is shown, one shift, unless its campaign runs again sooner."""
 
 
 class JournalSource(Source):
-    """The journals at a place: every run that says there where it is asked is one of `sources` while it lives."""
+    """The journals at a place: every run whose address is there is one of `sources` while it is alive."""
 
     def __init__(self, place: JournalPlace, settings: Settings, sources: Sources) -> None:
         super().__init__("journal", str(place), self._state)
@@ -40,7 +40,7 @@ class JournalSource(Source):
             source = found.pop(run, None)
             if source is None:
                 await self._watch(run, address)
-            elif source.left is not None:  # a database that was away took it for dead
+            elif source.left is not None:  # it was taken for dead while the database was away
                 source.left, source.ended_by = None, ""
         live = [*asked, *refused]
         for run, source in found.items():
@@ -57,7 +57,7 @@ class JournalSource(Source):
         return {"runs": len(live), "refused": shown, "unreadable": hidden, "lost": lost}, {}, len(told)
 
     async def _watch(self, run: ServedRun, address: str) -> None:
-        """Have a live run be watched, in place of an earlier one that had its address."""
+        """Watch a live run, in place of an earlier one that had its address."""
         known = self._sources.get("run", address)
         if isinstance(known, RunSource) and (known.run is None or known.run.started_at >= run.started_at):
             return  # the operator named it, or it or a later one is found in another journal
@@ -70,7 +70,7 @@ class JournalSource(Source):
             await self._forget(known)
 
     async def _follow_end(self, run: ServedRun, source: RunSource, live: Sequence[ServedRun], died_at: float) -> None:
-        """Say of a run that lives no more how it ended, and forget it in time; one that died, once others sample it."""
+        """Record how a run ended, and forget it in time; one that died, once others sample its environments."""
         ended_at = max(min(source.down_since or time.time(), died_at), source.seen_at or 0.0)
         if source.down_since is not None:
             source.down_since = ended_at
@@ -82,7 +82,7 @@ class JournalSource(Source):
             await self._forget(source)
 
     def _is_replaced(self, run: ServedRun, samples: Iterable[str], at: float, live: Sequence[ServedRun]) -> bool:
-        """Return whether runs of a run's campaign that began later than `at` sample all that it did."""
+        """Return whether runs of the same campaign that started after `at` sample all that this one did."""
         newer, known = [one for one in live if one.campaign == run.campaign and one.started_at > at], self._found()
         sampled = {name for one in newer for name in (one in known and known[one].samples) or one.environments}
         return bool(newer) and sampled.issuperset(samples)
@@ -92,6 +92,6 @@ class JournalSource(Source):
         await source.monitor.close()
 
     async def close(self) -> None:
-        """Let go of the runs."""
+        """Stop watching the runs."""
         for source in self._found().values():
             await self._forget(source)

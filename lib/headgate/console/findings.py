@@ -1,4 +1,4 @@
-"""What is wrong, since when, what holds it, and what to do about it: read off what the sources said."""
+"""What is wrong, since when, what holds it, and what to do about it, from the answers of the sources."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ LATE_S: Final = 900.0
 MOST_NAMED: Final = 3
 
 _UNWRITTEN: Final = {
-    "journal": "Nothing is begun meanwhile. Free space, or bring its database back: it goes on by itself.",
-    "store": "Samples wait in the journal meanwhile. It is tried again by itself, once a minute at least.",
+    "journal": "No sample starts meanwhile. Free space, or bring its database back: the run then continues by itself.",
+    "store": "Samples wait in the journal meanwhile. Storing is retried by itself, at least once a minute.",
 }
 
 Document = Mapping[str, Any]
@@ -34,14 +34,14 @@ class Finding:
     """One thing that is wrong.
 
     Attributes:
-        key: tells it from others, and stays the same while it lasts.
-        severity: `bad` loses samples or stands still, `warn` is slower than it should be.
+        key: identifies it, and stays the same while it lasts.
+        severity: `bad` loses samples or makes no progress, `warn` is slower than it should be.
         title: what is wrong.
-        holds: what holds it, as the source says.
+        holds: the cause, as the source states it.
         todo: what to do about it.
-        since: wall time; None where only the console's own watching tells.
+        since: wall time of its start; None where only the console's own observation tells.
         link: address of the screen that shows more.
-        place: name of the campaign; empty where it is not of one.
+        place: name of the campaign; empty if it belongs to none.
     """
 
     key: str
@@ -55,7 +55,7 @@ class Finding:
 
 
 class Findings:
-    """Finds what is wrong, and remembers since when for as long as it is. Owned by the console."""
+    """Finds what is wrong, and remembers when each finding began while it lasts. Owned by the console."""
 
     def __init__(self, sources: Sources) -> None:
         self._sources = sources
@@ -63,7 +63,7 @@ class Findings:
 
     def now(self, now: float) -> list[Finding]:
         """Return what is wrong, the worst and oldest first; `now` is wall time."""
-        # What several runs of a campaign say is said once, by the one that says most: not each has asked every model.
+        # What several runs of a campaign report is shown once, in the longest form: not each has asked every model.
         alike: dict[tuple[str, ...], list[Finding]] = {}
         for one in self._all():
             alike.setdefault((one.place, one.title, "" if one.place else one.holds), []).append(one)
@@ -73,7 +73,7 @@ class Findings:
         return sorted(told, key=lambda one: (one.severity, one.since))  # bad, then warn
 
     def _all(self) -> Iterator[Finding]:
-        """Yield what is wrong. That a run has ended in order while others of its campaign go on is nothing wrong."""
+        """Yield what is wrong; a run that ended in order while others of its campaign go on is not."""
         live = {source.campaign for source in self._sources.of("run") if source.is_up and isinstance(source, RunSource)}
         for source in self._sources.all:
             if not (isinstance(source, RunSource) and source.is_over and source.campaign in live):
@@ -126,7 +126,7 @@ def _silent(source: Source) -> Finding:
 def _run(source: Source, said: Document) -> Iterator[Finding]:
     name = said["campaign"]
     if said["state"] == "draining":
-        yield Finding("draining", "warn", f"{name} is draining", "it ends what it began and takes on nothing new")
+        yield Finding("draining", "warn", f"{name} is draining", "it finishes what it began and accepts nothing new")
     for what in ("journal", "store"):
         if why := said.get(f"{what}_problem"):
             yield Finding(what, "bad", f"{name}: its {what} cannot be written", why, _UNWRITTEN[what])
@@ -149,7 +149,7 @@ def _run(source: Source, said: Document) -> Iterator[Finding]:
 
 
 class _Pause(NamedTuple):
-    """Something that is paused; what has the same first two is told together."""
+    """One pause; those with the same first two fields become one finding."""
 
     is_failing: bool
     reason: str
@@ -267,10 +267,10 @@ def _engines(said: Document) -> Iterator[Finding]:
 
 
 def held_by(said: Document, model: str) -> str:
-    """Return what most likely holds a model's samples, in a sentence; for one task, `why` knows."""
+    """Return what most likely holds a model's samples, in a sentence; `why` knows it for a single task."""
     holding = [step for step in gates_of(said, model) if step.state != "open"]
-    # The last of them on its way: what stands before that one may only stand because of it.
-    return f"{holding[-1].name.lower()}: {holding[-1].says}" if holding else "nothing that shows at a glance"
+    # The last gate on the way: earlier ones may be shut only because of it.
+    return f"{holding[-1].name.lower()}: {holding[-1].says}" if holding else "nothing that is visible at a glance"
 
 
 # Journals, job queues, pools, placement.

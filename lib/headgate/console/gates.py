@@ -26,11 +26,11 @@ class Step:
     """One gate on the way.
 
     Attributes:
-        name: of the gate.
-        says: what it is like.
-        state: `open`, `busy` where it lets through as others leave, or `shut`.
+        name: name of the gate.
+        says: its state in words.
+        state: `open`, `busy` where it admits one as another leaves, or `shut`.
         until: when it opens by itself (wall time), where that is known.
-        holds: whether it is the one that holds now.
+        holds: whether it is the one that holds the task now.
     """
 
     name: str
@@ -58,7 +58,7 @@ def add_routes(app: FastAPI, console: Console) -> None:
 
 
 def refused_share(history: History, name: str) -> list[float | None]:
-    """Return at each moment the share of attempts since the one before that were refused (429), in per cent."""
+    """Return for each moment the share of attempts since the previous one that were refused (429), in per cent."""
     answered, refused = history.series(f"{name} answered"), history.series(f"{name} rate_limited")
     shares: list[float | None] = [None] if answered else []
     for (a, b), (c, d) in zip(pairwise(answered), pairwise(refused), strict=True):
@@ -90,7 +90,7 @@ def _values(sources: Sources, query: QueryParams) -> dict[str, Any]:
 
 
 def trouble_of(key: Mapping[str, Any]) -> tuple[float, ...]:
-    """Return what sorts endpoints, those in trouble first."""
+    """Return the sort key of endpoints, those in trouble first."""
     return -key["cooldown_s"], -key["waiters"], -key["in_flight"]
 
 
@@ -102,7 +102,7 @@ _SORTS: Final[Mapping[str, tuple[str, Callable[[Mapping[str, Any]], Any]]]] = {
 
 
 def _budgets(said: Mapping[str, Any], wanted: str) -> Sequence[tuple[str, Mapping[str, Any]]]:
-    """Return the budgets of models, those with the least left first; of many, the first of them."""
+    """Return the budgets of models, those with the least left first; at most `ROWS`."""
     found = [
         (model["model"], budget)
         for model in said.get("models", ())
@@ -114,7 +114,7 @@ def _budgets(said: Mapping[str, Any], wanted: str) -> Sequence[tuple[str, Mappin
 
 
 def gates_of(said: Mapping[str, Any], model: str) -> Iterator[Step]:
-    """Yield the gates that every task of a model passes, as a campaign says that they are."""
+    """Yield the gates that every task of a model passes, in the state that a campaign reports."""
     one = next((each for each in said.get("models", ()) if each["model"] == model), None)
     if one is not None:
         says = one["pause_reason"] or "paused" if one["is_paused"] else f"sampled, {one['in_flight']} in progress"
@@ -141,7 +141,7 @@ def gates_of(said: Mapping[str, Any], model: str) -> Iterator[Step]:
 
 
 def step_of_key(key: Mapping[str, Any], now: float) -> Step:
-    """Return the gate that the requests of an endpoint pass; `now` is when the campaign said so."""
+    """Return the gate that the requests of an endpoint pass; `now` is the time of the campaign's report."""
     words = f"{key['in_flight']} of {key['limit']} in flight, {key['waiters']} wait"
     if key["cooldown_s"]:
         return Step("Requests", f"{words}; left alone after {key['last_outcome']}", "shut", now + key["cooldown_s"])

@@ -1,4 +1,4 @@
-"""One page of a long list: filters, order and page number of an address, so that a link shows what its sender saw."""
+"""One page of a long list: its filters, order and number are in the address, so a link shows what its sender saw."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ class Page(Generic[T]):
     """One page of a list.
 
     Attributes:
-        items: on this page.
-        number: of the page, from 1.
-        count: of pages, at least 1.
-        total: of items in the whole list.
-        first: number of the first item, from 1; 0 where there is none.
+        items: items on this page.
+        number: number of this page, from 1.
+        count: number of pages, at least 1.
+        total: number of items in the whole list.
+        first: number of the first item, from 1; 0 if there is none.
     """
 
     items: Sequence[T]
@@ -37,7 +37,7 @@ class Page(Generic[T]):
 
 
 def page_of(items: Sequence[T], query: QueryParams, size: int, *, name: str = "page") -> Page[T]:
-    """Return the page that an address asks for; the last one where it asks for one beyond it."""
+    """Return the page that an address asks for; the last one if it asks for a page beyond it."""
     count = max(1, -(-len(items) // size))
     number = min(max(1, number_in(query, name, 1)), count)
     begin = (number - 1) * size
@@ -45,13 +45,13 @@ def page_of(items: Sequence[T], query: QueryParams, size: int, *, name: str = "p
 
 
 def number_in(query: QueryParams, name: str, default: int) -> int:
-    """Return a whole number of an address; `default` where there is none."""
+    """Return a whole number from an address; `default` if there is none."""
     text = query.get(name, "")
     return int(text) if text.isdecimal() and len(text) < 10 else default
 
 
 def link(path: str, query: QueryParams, **changes: object) -> str:
-    """Return an address with some of its fields changed; None takes one out. It keeps no page number."""
+    """Return an address with some of its fields changed; None removes one. The page number is dropped."""
     kept = {name: value for name, value in query.items() if name not in {"page", "columns"} and value}
     changed = kept | {name: str(value) for name, value in changes.items() if value is not None}
     left = {name: value for name, value in changed.items() if changes.get(name, "") is not None}

@@ -1,4 +1,4 @@
-"""Models × environments: how far each pair of a campaign is, how late, how well, and what is paused."""
+"""Models × environments: the progress, lag and score of each pair of a campaign, and what is paused."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from headgate.storage import interval_of
 
 ROWS: Final = 30
 COLUMNS: Final = 8
-"""Of one page: 240 cells, whatever the size of the system."""
+"""Rows and columns of one page: 240 cells, whatever the size of the system."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Cell:
     """One model in one environment.
 
     Attributes:
-        pair: as the campaign told it.
+        pair: the pair as the campaign reports it.
         run: address of a run that samples it.
         paused: why an operator has paused it; empty where nobody has.
     """
@@ -40,7 +40,7 @@ class Cell:
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """95 % limits of the mean score, as `headgate summary` has them; as of 0 and 1 where no squares are told."""
+        """95 % interval of the mean score, as in `headgate summary`; as of 0 and 1 if no squares are reported."""
         mean, total = self.pair["mean_score"], self.pair["score_sum"]
         if mean is None or not 0 <= mean <= 1:
             return None
@@ -59,7 +59,7 @@ class Row:
     """One model with its pairs.
 
     Attributes:
-        model: as the campaign told it.
+        model: the model as the campaign reports it.
         run: address of a run that samples it.
         cells: by environment.
     """
@@ -69,7 +69,7 @@ class Row:
     cells: dict[str, Cell] = field(default_factory=dict)
 
     def sum(self, name: str) -> float:
-        """Return a figure added over all environments."""
+        """Return the sum of a figure over all environments."""
         return float(sum(cell.pair[name] for cell in self.cells.values()))
 
     @property
@@ -91,7 +91,7 @@ STATES: Final[Mapping[str, tuple[str, Callable[[Row], bool]]]] = {
     "errors": ("with errors", lambda row: row.model["errors_1h"] > 0 or row.sum("errors") > 0),
     "unfinished": ("not done", lambda row: row.sum("done") < row.sum("due")),
 }
-"""Which models an address may choose: what the page calls them, and which they are."""
+"""Value in the address -> label on the page, and the rows that it shows."""
 
 SORTS: Final[Mapping[str, tuple[str, Callable[[Row], Any]]]] = {
     "": ("roster's order", lambda _: 0),
@@ -101,7 +101,7 @@ SORTS: Final[Mapping[str, tuple[str, Callable[[Row], Any]]]] = {
     "mean": ("mean score", lambda row: -(-1.0 if row.mean is None else row.mean)),
     "done": ("samples", lambda row: -row.sum("done")),
 }
-"""In which order: what the page calls it, and what they are sorted by."""
+"""Value in the address -> label on the page, and the sort key."""
 
 
 def add_routes(app: FastAPI, console: Console) -> None:
@@ -143,7 +143,7 @@ def _in_force(run: RunSource) -> Mapping[tuple[str | None, str | None], Sequence
 
 
 def _of_campaign(run: Source | None, all_runs: Sequence[Source]) -> Sequence[RunSource]:
-    """Return the runs of its campaign that answer, then those that died and sampled what none of them does; or it."""
+    """Return the live runs of a run's campaign, then dead ones that sampled what no live one does; or only it."""
     if not isinstance(run, RunSource):
         return []
     beside = [one for one in all_runs if isinstance(one, RunSource) and one.campaign == run.campaign]
@@ -157,7 +157,7 @@ def _sampled(runs: Iterable[RunSource]) -> set[str]:
 
 
 class Tables:
-    """The rows of every campaign, made once for each revision of what its runs said. Owned by the screen."""
+    """The rows of every campaign, made once for each revision of its runs' answers. Owned by the screen."""
 
     def __init__(self) -> None:
         self._made: WeakKeyDictionary[Source, tuple[object, list[Row]]] = WeakKeyDictionary()
@@ -198,7 +198,7 @@ def _rows(runs: Sequence[RunSource]) -> list[Row]:
 
 
 def _together(known: Mapping[str, Any], said: Mapping[str, Any], *, adds: Sequence[str]) -> Mapping[str, Any]:
-    """Return what two runs say of one model, or of one pair."""
+    """Return the merged reports of two runs on one model, or on one pair."""
     if not known:
         return said
     both = {**said, **(known if known.get("is_paused") else {}), **{name: known[name] + said[name] for name in adds}}

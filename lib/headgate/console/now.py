@@ -1,4 +1,4 @@
-"""The screen for three in the morning: is anything wrong, since when, what holds it, what to do; then every part."""
+"""The screen for whoever is on call: is anything wrong, since when, what holds it, what to do; then every part."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from headgate.console.gates import trouble_of
 from headgate.console.pages import Console
 
 _MOST_ENDPOINTS: Final = 25
-"""In a table at a glance; Gates has all."""
+"""Rows of the table on this screen; Gates has all."""
 
 
 def add_routes(app: FastAPI, console: Console) -> None:

@@ -1,4 +1,4 @@
-"""Turns templates into pages: what every page shows, and how times, numbers and hostile text are written."""
+"""Turns templates into pages: what every page shows, and how times, numbers and untrusted text are written."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ from headgate.reports import money
 from headgate.telemetry import counted, duration, safe_text
 
 MOST_CACHED: Final = 16_000_000
-"""Characters: a page with a thousand models to choose from has a hundred thousand."""
+"""Characters of cached pages; a page that offers a thousand models has a hundred thousand."""
 
 SPARK_WIDTH: Final = 96
 SPARK_HEIGHT: Final = 20
 
 
 class Console:
-    """Renders pages, and has what every screen is given. Owned by the application.
+    """Renders pages, and holds what every screen needs. Owned by the application.
 
-    A page is rendered once for all who see the same of it: kept by address, by who looks, and by what it is made of,
-    such as the revision of what the sources said.
+    A page is rendered once for all viewers who see the same: it is cached by address, by viewer, and by what it is made
+    of, such as the revision of the sources' answers.
 
     Attributes:
-        settings: where the store is, and the tokens for what is asked.
-        sources: what is asked, and what it said last.
-        records: what is stored.
-        access: who looks.
+        settings: settings with the store, and the tokens for the sources.
+        sources: the watched sources, and their last answers.
+        records: the stored samples.
+        access: identifies viewers.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Console:
         """Prepare to show `screens`, each an address and a title, in the order of the navigation."""
         self.settings, self.sources, self.records, self.access = settings, sources, records, access
         self._screens = screens
-        self._form_key = secrets.token_urlsafe(24)  # stands in what is kept for the key of whoever looks
+        self._form_key = secrets.token_urlsafe(24)  # placeholder in cached pages for the viewer's key
         self._cached: OrderedDict[Hashable, str] = OrderedDict()
         self._templates = jinja2.Environment(
             loader=jinja2.PackageLoader("headgate.console"),
@@ -77,18 +77,18 @@ class Console:
             count=lambda value: "" if value is None else f"{value:,.0f}",
             duration=lambda seconds: "" if seconds is None else duration(seconds),
             text=lambda value, chars=300: safe_text(str(value), limit_chars=chars),
-            # By it news tells a row from another, so that a tick and the focus stay with what they were meant for.
+            # Identifies a row across updates, so that ticks and the focus stay with the row they were meant for.
             row_id=lambda value: f"r{sha256(repr(value).encode()).hexdigest()[:16]}",
             spark=spark,
         )
 
     def page(self, request: Request, template: str, *, status: int = 200, **values: Any) -> HTMLResponse:
-        """Return a page, or the live part of it where the page itself asks for that.
+        """Return a page, or its live part if the page itself requests that.
 
         Args:
-            request: that is answered; its viewer is known unless it is the sign-in page.
+            request: the request; its viewer is known unless it is for the sign-in page.
             template: file name; it extends `base`, and has a block `live`.
-            status: of the answer.
+            status: HTTP status of the response.
             values: what the template shows.
         """
         return self._answer(request, self._rendered(request, template, values), status)
@@ -96,9 +96,9 @@ class Console:
     def kept(
         self, request: Request, template: str, made_of: Hashable, values: Callable[[], Mapping[str, Any]]
     ) -> HTMLResponse:
-        """Return a page; `values` is called unless it was made of the same for somebody else."""
+        """Return a page; `values` is called unless a page made of the same is cached."""
         viewer, is_part = _viewer_of(request), _is_part(request)
-        # Only the frame around the live part says who looks.
+        # Only the frame around the live part names the viewer.
         who = viewer and (viewer.may_steer if is_part else (viewer.name, viewer.has_session, viewer.may_steer))
         key = (str(request.url), is_part, who, made_of)
         if key not in self._cached:
@@ -109,9 +109,9 @@ class Console:
         return self._answer(request, self._cached[key])
 
     def add_live(self, app: FastAPI, path: str, values: Callable[[QueryParams], dict[str, Any]]) -> None:
-        """Show at `path`, whose template has the same name, what the sources say, asked of late.
+        """Add a page at `path`, whose template has the same name, that shows recent answers of the sources.
 
-        The page is made once for all who ask for it: `values` gets the fields of the address for the first of them.
+        The page is made once for all who request it: `values` gets the fields of the address for the first of them.
         """
         template = f"{path.strip('/') or 'now'}.html"
 
@@ -123,13 +123,13 @@ class Console:
     async def stored_page(
         self, request: Request, template: str, made_of: Hashable, values: Callable[[], Mapping[str, Any]]
     ) -> HTMLResponse:
-        """Return a page of what is stored, made once for all who ask for it while that is the same.
+        """Return a page on what is stored, made once for all who request it while that stays the same.
 
         Args:
-            request: that is answered.
+            request: the request.
             template: file name; see `page`.
-            made_of: what `values` depends on beside the address, the index and what is wrong with the store.
-            values: what the template shows beside these two.
+            made_of: what `values` depends on besides the address, the index and the store's problem.
+            values: what the template shows besides these two.
         """
         index, records = await self.records.index(), self.records
         return self.kept(
@@ -147,7 +147,7 @@ class Console:
             link=partial(link, request.url.path, request.query_params),
             here=request.url.path + (f"?{request.url.query}" if request.url.query else ""),
             viewer=viewer,
-            is_told=viewer is not None and request.method == "GET",  # the answer to a form is not read again
+            is_told=viewer is not None and request.method == "GET",  # the response to a form is not requested again
             form_key=Markup('<input type="hidden" name="form_key" value="{}">').format(self._form_key),
             may_steer=viewer is not None and viewer.may_steer,
             sources=self.sources,
@@ -181,13 +181,13 @@ def _moment(then: float | None) -> Markup:
 
 
 def _running(side: str, then: float, seconds: float) -> Markup:
-    """Return the time since a moment, or until it; the page's script goes on counting, however old a kept page is."""
+    """Return the time since a moment, or until it; the page's script keeps counting, however old a cached page is."""
     moment = datetime.fromtimestamp(then, UTC).isoformat(timespec="milliseconds")
     return Markup('<time data-runs="{}" datetime="{}">{}</time>').format(side, moment, duration(seconds))
 
 
 def spark(values: Sequence[float | None], label: str = "") -> Markup:
-    """Return a line of figures as a drawing of the size of a word; None where nothing was known leaves a gap."""
+    """Return a sparkline of figures, the size of a word; None, where nothing was known, leaves a gap."""
     known = [value for value in values if value is not None]
     if len(known) < 2:
         return Markup('<svg class="spark" viewBox="0 0 {} {}" aria-hidden="true"></svg>').format(

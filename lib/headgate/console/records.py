@@ -1,4 +1,4 @@
-"""The sample store, as screens ask it: one index for all who look, and each answer made once while it holds."""
+"""The sample store as screens query it: one index for all viewers, and each answer made once while it is valid."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ from headgate.storage import MOST_FOUND, SampleFilter, SampleIndex, SampleStore,
 _log = logging.getLogger("headgate.console")
 
 EVERY_S: Final = 3.0
-"""Time between two looks at what is new in the store, while somebody asks."""
+"""Seconds between two checks for new samples in the store, while somebody asks."""
 
 FIRST_S: Final = 0.25
 STEP_S: Final = 2.0
-"""How long parts are read before what they hold is shown: at first, and later."""
+"""Seconds for which parts are read before their samples are shown: at first, and later."""
 
 PATIENCE_S: Final = 0.6
-"""A page waits this long for what is new, and for an answer that takes long; then it shows what there is."""
+"""Seconds that a page waits for new samples, and for a slow answer; then it shows what there is."""
 
 REST: Final = 10
-"""An answer that took a second to make is not made again within so many seconds, whatever was stored since."""
+"""An answer that took one second to make is kept for this many seconds, whatever was stored since."""
 
 AT_ONCE: Final = 2
 MOST_ANSWERS: Final = 400
-"""By weight: a page of samples weighs 1."""
+"""Total weight of the answers kept; a page of samples weighs 1."""
 
 HEAVY: Final = 25
-"""A leaderboard of a thousand models, with tens of megabytes."""
+"""Weight of a leaderboard of a thousand models, with tens of megabytes."""
 
 MOST_SEARCHES: Final = 16
 
@@ -50,14 +50,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Answer(Generic[T]):
-    """What was made of the store.
+    """An answer made from the store.
 
     Attributes:
-        value: what it is.
-        at: wall time of the samples that it was made of.
-        took_s: how long it took.
-        revision: of the index.
-        weight: of `MOST_ANSWERS`.
+        value: the answer itself.
+        at: wall time at which its samples were read.
+        took_s: how long it took to make.
+        revision: revision of the index that it was made from.
+        weight: its share of `MOST_ANSWERS`.
     """
 
     value: T
@@ -68,12 +68,12 @@ class Answer(Generic[T]):
 
 
 class Records:
-    """Reads a sample store for all who look at it. Owned by whoever serves the console; lives on one event loop.
+    """Reads a sample store for all viewers. Owned by the server of the console; lives on one event loop.
 
     Invariant: at most `AT_ONCE` threads make answers.
 
     Args:
-        settings: name the store, which is opened when somebody looks.
+        settings: settings with the store, which is opened on first use.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -103,20 +103,20 @@ class Records:
             place = self._settings.store
             if "://" not in place and not Path(place).expanduser().is_dir():
                 raise InvalidInputError(
-                    f"there is no sample store at {place!r}", next_step="It is made with the first samples of a run."
+                    f"there is no sample store at {place!r}", next_step="It is created with the first samples of a run."
                 )
             self._opened = sample_store(self._settings)
         return self._opened
 
     async def index(self, *, now: bool = False) -> SampleIndex:
-        """Return the samples as far as they are read, after a look at what is new unless that was done of late."""
-        if now and self._reading is not None:  # it may have looked before what was changed
+        """Return the samples read so far, after a check for new ones unless there was a recent one."""
+        if now and self._reading is not None:  # it may have started before the change
             await asyncio.wait({self._reading}, timeout=STEP_S)
         if self._reading is None and (now or time.monotonic() >= self._next_at):
             self._stepped = asyncio.Event()
             self._reading = asyncio.create_task(self._read(), name="read the sample store")
         if self._reading is not None:
-            # All of it where something was changed from here; else the first step.
+            # All of it if something was changed from here; else the first step.
             awaited = self._reading if now else asyncio.ensure_future(self._stepped.wait())
             await asyncio.wait({awaited}, timeout=None if now else PATIENCE_S)
             if awaited is not self._reading:
@@ -126,14 +126,14 @@ class Records:
     async def answer(
         self, key: Hashable, make: Callable[[SampleIndex], T], *, patience_s: float | None = None, weight: int = 1
     ) -> Answer[T] | None:
-        """Return what `make` gives for the index, made once for all who ask while the store stays as it is.
+        """Return what `make` returns for the index, made once for all who ask while the store stays as it is.
 
         Args:
-            key: what is asked; equal keys are equal questions.
-            make: is called in a thread.
-            patience_s: after this the last answer to the question is returned, None if there is none yet, and the new
-                one is made in the meantime. Without it the answer is waited for, and dropped when nobody does.
-            weight: of `MOST_ANSWERS`, for how long it is kept.
+            key: the question; equal keys are equal questions.
+            make: called in a thread.
+            patience_s: after this, return the last answer to the question, None if there is none yet, while the new one
+                is being made. Without it, wait for the answer, which is cancelled once nobody waits for it.
+            weight: share of `MOST_ANSWERS`, which bounds how long it is kept.
         """
         index = await self.index()
         last = self._latest.get(key)
@@ -161,7 +161,7 @@ class Records:
                 task.cancel()  # changes nothing once it is done
 
     async def now(self, key: Hashable, make: Callable[[SampleIndex], T], *, weight: int = 1) -> T:
-        """Return what `make` gives, however long it takes; see `answer`."""
+        """Return what `make` returns, however long it takes; see `answer`."""
         answer = await self.answer(key, make, weight=weight)
         assert answer is not None, "it was waited for"
         return answer.value
@@ -169,7 +169,7 @@ class Records:
     async def search(self, chosen: SampleFilter) -> tuple[list[str] | None, int]:
         """Return the tasks in which the text of a filter was found so far, and how many parts are left to read.
 
-        Each call reads on for half a second. None where the filter has no text.
+        Each call reads on for half a second. None if the filter has no text.
         """
         if not chosen.text:
             return None, 0
@@ -183,10 +183,10 @@ class Records:
         return search.found(), left
 
     async def search_all(self, chosen: SampleFilter) -> list[str] | None:
-        """Return all tasks in which the text of a filter is; None where it has no text.
+        """Return all tasks that contain the text of a filter; None if it has no text.
 
         Raises:
-            InvalidInputError: if they are too many to be looked for.
+            InvalidInputError: if they are too many.
         """
         while True:
             tasks, left = await self.search(chosen)
@@ -213,13 +213,13 @@ class Records:
         return await self.now(("rows", chosen, None if tasks is None else len(tasks)), make, weight=8 * HEAVY)
 
     def keep_going(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do something with the store that outlives the request for it; it ends with the records."""
+        """Run work on the store that outlives its request; it is cancelled with the records."""
         task = asyncio.create_task(work)
         self._working.add(task)
         task.add_done_callback(self._working.discard)
 
     async def aclose(self) -> None:
-        """End what is being read and let go of the store."""
+        """Cancel all work and close the store."""
         await cancelled(*self._tasks.values(), *self._working, *([self._reading] if self._reading else []))
         if self._opened is not None:
             self._opened.close()
@@ -261,9 +261,9 @@ class Records:
 
 
 async def while_connected(request: Request, awaited: Awaitable[T]) -> T:
-    """Return what is awaited; it is cancelled as soon as whoever asked has left."""
+    """Return what is awaited; it is cancelled as soon as the client has disconnected."""
     async with first_ended(awaited, disconnected(request)) as (task, _):
         if not task.done():
-            raise HTTPException(499, "whoever asked has left")
+            raise HTTPException(499, "the client has disconnected")
         result: T = task.result()
         return result

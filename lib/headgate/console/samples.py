@@ -1,4 +1,4 @@
-"""The stored samples: a list by filter and order, and each one whole, also beside another model's of the same task."""
+"""The stored samples: a list by filter and order, and single ones, also beside another model's of the same task."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from headgate.telemetry import printable
 PAGE: Final = 50
 MOST_MESSAGES: Final = 100
 MOST_CHARS: Final = 20_000
-"""Of a message. A page shows 2 MB of a conversation at most; the rest is in the text that it links to."""
+"""Characters shown of a message: at most 2 MB of a conversation; the page links to the whole text."""
 
 MOST_BESIDE: Final = 100
 _NUMBERS: Final = ("min_score", "max_score", "min_latency_s", "max_latency_s")
@@ -35,12 +35,12 @@ _COUNTS: Final = {"": None, "yes": False, "no": True}
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """What a list of samples is asked for.
+    """Filter and order of a list of samples.
 
     Attributes:
         chosen: which samples.
-        order: of the list.
-        fields: as they were written in the address.
+        order: order of the list.
+        fields: the fields as written in the address.
     """
 
     chosen: SampleFilter
@@ -52,11 +52,11 @@ class Listing:
         """Return what an address asks for.
 
         Args:
-            query: its fields; others than those of a list are not looked at.
+            query: its fields; those that no list has are ignored.
             now: wall time that `since` counts back from.
 
         Raises:
-            InvalidInputError: a field says what it cannot.
+            InvalidInputError: a field has an invalid value.
         """
         fields = {name: query.get(name, "").strip() for name in _FIELDS}
         given: dict[str, Any] = {name: fields[name] for name in ("model", "environment", "error", "text")}
@@ -64,7 +64,7 @@ class Listing:
         if fields["index"]:
             given["index"] = int(_number("index", fields["index"]))
         if fields["since"]:
-            # By the minute, so that those who ask for the last day within it are given one answer.
+            # By the minute, so that all requests for the last day within it share one answer.
             given["since"] = moment_of(fields["since"], now // 60 * 60, option="since")
         if fields["counts"] not in _COUNTS:
             raise InvalidInputError(f"counts must be yes or no (got {fields['counts']!r})")
@@ -81,7 +81,7 @@ class Listing:
         return f"{path}?{query}" if query else path
 
     def of_sample(self, task_id: str, **changes: object) -> str:
-        """Return the address of one sample, from which the list goes on."""
+        """Return the address of one sample, whose page links on through the list."""
         return self.link(f"/samples/{quote(task_id, safe='')}", **changes)
 
 
@@ -136,7 +136,7 @@ def add_routes(app: FastAPI, console: Console) -> None:
     @app.get("/samples/{task_id}/conversation.txt")
     async def conversation_text(request: Request, task_id: str) -> Response:
         sample = await while_connected(request, _sample(console, task_id))
-        # As it was stored, whatever is in it: a browser keeps it as a file, and never shows it as a page.
+        # As it was stored, whatever is in it: a browser saves it as a file, and never renders it.
         headers = {"Content-Disposition": f'attachment; filename="{quote(task_id)}.txt"'}
         text = sample["conversation"].encode("utf-8", "replace")
         return Response(text, media_type="text/plain; charset=utf-8", headers=headers)
@@ -167,7 +167,7 @@ async def _one(console: Console, listing: Listing, task_id: str, beside: str) ->
 
 
 async def _sample(console: Console, task_id: str) -> dict[str, Any]:
-    """Return a sample as it is stored, with what holds of it now.
+    """Return a sample as it is stored, with its present score, error and validity, and its marks.
 
     Raises:
         NotFoundError: there is none.
@@ -185,9 +185,9 @@ async def _sample(console: Console, task_id: str) -> dict[str, Any]:
 
 
 def messages_of(conversation: str) -> list[tuple[str, str, int]]:
-    """Return role, text and characters left out of a stored conversation's messages, as many as a page shows.
+    """Return role, text and number of characters left out of a conversation's messages, as many as a page shows.
 
-    Characters that a browser would obey are written as escapes. What cannot be read is one message.
+    Control characters are written as escapes. A conversation that cannot be read becomes one message.
     """
     if not conversation:
         return []
@@ -208,6 +208,6 @@ def _message(one: Any) -> tuple[str, str]:
 
 
 def _shown(role: str, text: str) -> tuple[str, str, int]:
-    # Lines and tabs are what they are; every other character that is none to look at is written out.
+    # Line breaks and tabs stay; every other unprintable character is escaped.
     kept = re.sub(r"[^\n\t]+", lambda run: printable(run[0]), text[:MOST_CHARS].replace("\r\n", "\n"))
     return printable(role[:60]), kept, max(0, len(text) - MOST_CHARS)

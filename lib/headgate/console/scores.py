@@ -1,4 +1,4 @@
-"""What the stored samples say of models: the leaderboard with intervals, and scores over time and by checkpoint."""
+"""Scores of models from the stored samples: the leaderboard with intervals, and scores over time and by checkpoint."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ from headgate.statistics import MeanEstimate, ScoreChange, mean_of_means
 from headgate.storage import SampleFilter, SampleIndex
 
 MOST_COMPARED: Final = 40
-"""Models that are compared with each other, and ranked: a second's work. With more there are no ranks."""
+"""Most models that are compared and ranked, which takes a second. With more there are no ranks."""
 
 MOST_ROWS: Final = 200
 MOST_LINES: Final = 4
-"""Models of which a page draws the scores over time."""
+"""Most models whose scores over time a page draws."""
 
 MOST_TESTED: Final = 200_000
-"""Samples of a model in which drops are looked for, the newest: a second's work."""
+"""Newest samples of a model in which drops are looked for, which takes a second."""
 
 POINTS: Final = 48
 _SPANS_S: Final = (900, 3_600, 3 * 3_600, 6 * 3_600, 86_400, 7 * 86_400, 30 * 86_400)
@@ -82,7 +82,7 @@ def add_routes(app: FastAPI, console: Console) -> None:
         listing, models = Listing.of(request.query_params, time.time()), _models(request)
         chosen = replace(listing.chosen, text="", model="", invalid=False)
         if len(models) > MOST_LINES:
-            raise InvalidInputError(f"scores over time are drawn of at most {MOST_LINES} models (got {len(models)})")
+            raise InvalidInputError(f"scores over time are drawn for at most {MOST_LINES} models (got {len(models)})")
 
         def make(index: SampleIndex) -> dict[str, Any]:
             found = {model: _of_models(index, (model,), chosen) for model in models}
@@ -109,10 +109,10 @@ def _models(request: Request) -> tuple[str, ...]:
 
 
 def _of_models(index: SampleIndex, models: Sequence[str], chosen: SampleFilter) -> pl.DataFrame:
-    """Return what a leaderboard reads of the samples of these models, of all without any.
+    """Return the columns that a leaderboard reads of these models' samples; of all models if none is named.
 
     Raises:
-        InvalidInputError: the store has nothing of one of them.
+        InvalidInputError: the store has no samples of one of them.
     """
     every = [replace(chosen, model=model) for model in models] or [chosen]
     condition = pl.any_horizontal([one.condition() for one in every])
@@ -123,9 +123,9 @@ def _of_models(index: SampleIndex, models: Sequence[str], chosen: SampleFilter) 
 
 
 def _lines(found: Mapping[str, pl.DataFrame]) -> dict[str, Any]:
-    """Return the scores over time as JSON values, all in the same spans, and how long a span is.
+    """Return the scores over time as JSON values, all in the same spans, and the length of a span.
 
-    A line has of each span with a score the wall time at which it begins, how many samples are scored, and the mean
+    For each span with a score, a line has the wall time at which it begins, the number of scored samples, and the mean
     over its environments, each counting the same, with its 95 % interval.
     """
     scored = {model: rows.filter(pl.col("score").is_not_null()) for model, rows in found.items()}
@@ -149,7 +149,7 @@ def _lines(found: Mapping[str, pl.DataFrame]) -> dict[str, Any]:
 
 
 def _drops(rows: pl.DataFrame) -> list[ScoreDropped]:
-    """Return where the scores of one model fell, by the test that tells operators of it while a campaign runs."""
+    """Return where the scores of one model fell, by the test that alerts operators while a campaign runs."""
     change = ScoreChange(rows["environment"].n_unique())
     scored = rows.filter(pl.col("score").is_not_null()).sort("finished_at", "task_id").tail(MOST_TESTED)
     cells = scored.select("environment", "index", "score", "finished_at").iter_rows()
@@ -157,7 +157,7 @@ def _drops(rows: pl.DataFrame) -> list[ScoreDropped]:
 
 
 def _checkpoints(index: SampleIndex, model: str, chosen: SampleFilter) -> dict[str, Any] | None:
-    """Return the scores of all checkpoints of a model by step, as JSON values; None where it has no two of them."""
+    """Return the scores of all checkpoints of a model by step, as JSON values; None if it has fewer than two."""
     name = model.partition("@")[0]
     steps = {key: step_of(key.partition("@")[2]) for key in index.names["model"] if key.partition("@")[0] == name}
     known = {key: step for key, step in steps.items() if step is not None}

@@ -1,4 +1,4 @@
-"""Serves the console until stopped, over what it is pointed at."""
+"""Opens the sources that a console watches, and serves the console."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ _ELASTIC_TOKEN: Final = "HEADGATE_ELASTIC_TOKEN"  # noqa: S105 - the name of a v
 
 
 class Watched(TypedDict, total=False):
-    """What a console looks at.
+    """What a console watches.
 
     Attributes:
         runs: monitoring APIs of campaigns.
-        journals: where journals are, in which runs say where their monitoring API is.
+        journals: places of journals, in which runs publish the address of their monitoring API.
         jobqueues: servers of job queues.
         elastic: gateways of elastic pools; their token is in HEADGATE_ELASTIC_TOKEN.
-        placement: journals of placement's ledgers.
+        placement: journals of placement ledgers.
     """
 
     runs: Sequence[str]
@@ -54,14 +54,14 @@ class Watched(TypedDict, total=False):
 
 @asynccontextmanager
 async def opened_sources(settings: Settings, **watched: Unpack[Watched]) -> AsyncIterator[Sources]:
-    """Give the sources at these addresses.
+    """Yield the sources at these addresses.
 
     Args:
-        settings: hold the tokens that they ask for, `monitor_token` and `jobqueue_token`, and `console_hosts`.
+        settings: settings with the tokens that they require, `monitor_token` and `jobqueue_token`, and `console_hosts`.
         **watched: see `Watched`.
 
     Raises:
-        InvalidInputError: an address is none.
+        InvalidInputError: an address is not valid.
     """
     async with AsyncExitStack() as stack:
         sources = Sources()
@@ -94,14 +94,14 @@ async def serve_console(
     tls: ssl.SSLContext | None = None,
     **watched: Unpack[Watched],
 ) -> AsyncIterator[str]:
-    """Give the address of a console that is served for as long as the context is open.
+    """Serve a console for as long as the context is open, and yield its address.
 
     Args:
         settings: the store, what `opened_sources` takes, and the tokens of the console: `console_token`, and the
             database `monitor_tokens`.
         host: address to listen on.
         port: 0 takes a free one.
-        tls: to serve HTTPS with.
+        tls: context to serve HTTPS with; None serves HTTP.
         **watched: see `Watched`.
 
     Raises:

@@ -1,4 +1,4 @@
-"""What the console looks at, and what each said last: asked once for all who look, and not at all while nobody does."""
+"""The sources of the console and their last answers: polled once for all viewers, and not at all without viewers."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ MOST_POINTS: Final = 1_800
 """An hour at one point every two seconds."""
 
 MOST_SERIES: Final = 240
-"""Of one source; with as many points 4 MB at most. Further ones are not kept."""
+"""Most series of one source: 4 MB at most with all their points. Further ones are not kept."""
 
 
 class History:
     """Series of figures with one list of moments. Owned by a source.
 
-    Invariant: every series has as many points as there are moments; None stands where it was not told.
+    Invariant: every series has as many points as there are moments; None marks a missing figure.
     """
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ class History:
         self._series: dict[str, deque[float | None]] = {}
 
     def add(self, at: float, figures: Mapping[str, float | None]) -> None:
-        """Keep the figures of one moment; a series that nobody told of for as long as is kept is dropped."""
+        """Keep the figures of one moment; a series that has only missing figures left is dropped."""
         for name in figures:
             if name not in self._series and len(self._series) < MOST_SERIES:
                 self._series[name] = deque([None] * len(self.times), maxlen=MOST_POINTS)
@@ -47,7 +47,7 @@ class History:
                 del self._series[name]
 
     def series(self, name: str, points: int = MOST_POINTS) -> list[float | None]:
-        """Return the newest points of a series, oldest first; nothing where it is not known."""
+        """Return the newest points of a series, oldest first; empty if it is not known."""
         return list(self._series.get(name, ()))[-points:]
 
     def validate(self) -> None:
@@ -62,40 +62,40 @@ EVERY_S: Final = 2.0
 """Time between two polls of a source."""
 
 SHARE: Final = 0.012
-"""Of a source's processor that its polls may take: one whose answer is long is asked more rarely."""
+"""Share of a source's CPU that its polls may take: one with long answers is polled less often."""
 
 CALL_S: Final = 0.005
 ROW_S: Final = 8e-6
-"""What an answer costs a source, and each row in it: measured with 64 000 pairs."""
+"""CPU seconds that an answer costs a source, and each row in it: measured with 64 000 pairs."""
 
 RAREST_S: Final = 60.0
 
 PATIENCE_S: Final = 1.5
-"""A page waits this long for sources that were not asked of late; then it shows what is known."""
+"""Seconds that a page waits for sources that are due to be polled; then it shows what is known."""
 
 Asked = tuple[dict[str, Any], Mapping[str, float | None], int]
-"""What a source said, the figures of it whose history is kept, and how many rows it had to write for it."""
+"""A source's answer, the figures whose history is kept, and the number of rows that it had to write."""
 
 
 @dataclass(eq=False)
 class Source:
-    """One thing that is looked at. Owned by `Sources`.
+    """One watched source. Owned by `Sources`.
 
     Attributes:
         kind: `run`, `jobqueue`, `elastic`, `placement`, or `journal`, which finds runs.
-        address: where it is, as the console was told.
-        ask: asks it; raises HeadgateError, httpx.HTTPError or OSError where nothing answers.
-        said: what it said last; empty before the first answer.
-        seen_at: when that was (wall time); None before the first answer.
+        address: its address, as given to the console.
+        ask: polls it; raises HeadgateError, httpx.HTTPError or OSError if nothing answers.
+        said: its last answer; empty before the first one.
+        seen_at: when that came (wall time); None before the first answer.
         down_since: when it first did not answer; None while it does.
-        problem: why it does not.
+        problem: why it does not answer.
         todo: what helps, where that is known.
-        is_gone: nothing listens at its address, and something did before: it has ended.
-        left: how it left the journal in which it was found, empty where it died; None while it is there.
-        ended_by: who drained one that is gone, and why, or that it ended in order; empty where neither is known.
-        is_late: it was asked and has not answered yet, and what it said last is old.
-        history: of its figures.
-        asking: held while it is asked.
+        is_gone: whether it has ended: nothing listens at its address any more.
+        left: how it left the journal in which it was found, empty if it died; None while it is there.
+        ended_by: who drained it and why, or that it ended in order, once it is gone; empty if neither is known.
+        is_late: whether a poll is unanswered and the last answer is old.
+        history: history of its figures.
+        asking: held while it is polled.
     """
 
     kind: str
@@ -116,7 +116,7 @@ class Source:
 
     @property
     def is_up(self) -> bool:
-        """Whether what it said last can be taken for what it is like now."""
+        """Whether its last answer can be taken as current."""
         return self.seen_at is not None and self.down_since is None and not self.is_late
 
     @property
@@ -126,16 +126,16 @@ class Source:
 
     @property
     def name(self) -> str:
-        """What people call it: the campaign, the pool, or its address."""
+        """Its name for people: the campaign, the pool, or its address."""
         return str(self.said.get("campaign") or self.said.get("name") or self.address)
 
     @property
     def wait_s(self) -> float:
-        """How long until it is due to be asked; 0 or less when it is; what has left and is gone never is."""
+        """Seconds until a poll is due; 0 or less when it is; infinite for a run that is gone and not in its journal."""
         return math.inf if self.left is not None and self.is_gone else self._next_at - time.monotonic()
 
     async def poll(self, *, now: bool = False) -> bool:
-        """Ask it, unless it was asked of late and not `now`; return whether it was asked."""
+        """Poll it if that is due or `now`; return whether it was polled."""
         async with self.asking:
             if self.wait_s > 0 and not now:
                 return False
@@ -158,22 +158,22 @@ class Source:
         if isinstance(error, HeadgateError):
             self.problem = error.message
         elif isinstance(error, httpx.TimeoutException):
-            self.problem = "it takes requests and does not answer in time"
+            self.problem = "it accepts requests but does not answer in time"
         elif isinstance(error, httpx.HTTPError | OSError):
             self.problem = str(error) or type(error).__name__
         else:
-            _log.warning("What %s answered cannot be read", self.address, exc_info=error)
-            self.problem = f"what answers there is of another version, or something else ({type(error).__name__})"
+            _log.warning("The answer of %s cannot be read", self.address, exc_info=error)
+            self.problem = f"the server there is of another version, or something else ({type(error).__name__})"
 
 
 class Sources:
-    """Everything that is looked at. Owned by whoever serves the console; lives on one event loop.
+    """All watched sources. Owned by the server of the console; lives on one event loop.
 
     Attributes:
-        all: in the order in which they were named or found.
-        revision: grows with every answer; what was made of the same revision is the same.
-        viewers: how many look at a page now.
-        is_closing: nobody is to wait for changes any more.
+        all: the sources, in the order in which they were named or found.
+        revision: grows with every answer; pages made from the same revision are the same.
+        viewers: number of open pages now.
+        is_closing: whether waits for changes are over for good.
     """
 
     def __init__(self, sources: Sequence[Source] = ()) -> None:
@@ -189,7 +189,7 @@ class Sources:
         return [source for source in self.all if source.kind == kind]
 
     def get(self, kind: str, address: str) -> Source | None:
-        """Return a source by its address; None where there is none."""
+        """Return a source by its address; None if there is none."""
         return next((source for source in self.of(kind) if source.address == address), None)
 
     def run(self, address: str) -> Source | None:
@@ -198,11 +198,11 @@ class Sources:
         return self.get("run", address) or next((one for one in runs if one.is_up), runs[0] if runs else None)
 
     def add(self, source: Source) -> None:
-        """Look at a source from now on."""
+        """Start watching a source."""
         self.all += (source,)
 
     async def remove(self, source: Source) -> None:
-        """Look at a source no more; return once nobody asks it."""
+        """Stop watching a source; return once no poll of it is in progress."""
         self.all = tuple(one for one in self.all if one is not source)
         async with source.asking:
             return
@@ -217,9 +217,9 @@ class Sources:
             self.viewers -= 1
 
     async def fresh(self) -> None:
-        """Return once every source that is due was asked, after `PATIENCE_S` at the latest; before them the journals.
+        """Poll the journals that are due, then all sources that are due, for at most `PATIENCE_S` each.
 
-        Where one does not answer by then and its last answer is old, `is_late` says so: nobody may have looked all day.
+        A source that has not answered by then `is_late` if its last answer is old: nobody may have looked all day.
         """
         await self._fresh(self.of("journal"))
         await self._fresh(self.all)
@@ -236,7 +236,7 @@ class Sources:
                 await self._tell()
 
     def _begun(self, sources: Iterable[Source]) -> dict[asyncio.Task[None], Source]:
-        """Begin to ask those that are due; return the tasks that do."""
+        """Start to poll those that are due; return the tasks that do."""
         begun = {asyncio.create_task(self.ask(source)): source for source in sources if source.wait_s <= 0}
         self._asking |= begun.keys()
         for task in begun:
@@ -244,20 +244,20 @@ class Sources:
         return begun
 
     async def ask(self, source: Source, *, now: bool = False) -> None:
-        """Ask a source if it is due, or out of turn as something was changed there, and tell of what it said."""
+        """Poll a source if it is due, or `now` as something was changed there, and announce its answer."""
         if await source.poll(now=now):
             await self._tell()
 
     async def changed(self, revision: int, within_s: float) -> int:
-        """Return the revision once it is another one than `revision`, or when the time is over.
+        """Return the revision once it differs from `revision`, or when the time is over.
 
-        Meanwhile the sources are asked whenever they are due; so nobody asks them while nobody waits.
+        Meanwhile the sources are polled whenever they are due; without callers that wait here they are not.
         """
         ends_at = time.monotonic() + within_s
         while not self.is_closing and self.revision == revision and time.monotonic() < ends_at:
             idle = [source for source in self.all if not source.asking.locked()]
             self._begun(idle)
-            # Those that are being asked, or are found meanwhile, are due again before long.
+            # Those that are being polled, or are found meanwhile, are due again soon.
             due_s = min(EVERY_S, ends_at - time.monotonic(), *(source.wait_s for source in idle))
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(max(0.05, due_s)), self._changed:
@@ -265,7 +265,7 @@ class Sources:
         return self.revision
 
     async def close(self) -> None:
-        """Wake whoever waits for changes, for good, and ask nothing any more; legal twice."""
+        """Wake all that wait for changes, for good, and stop polling; legal twice."""
         async with self._changed:
             self.is_closing = True
             self._changed.notify_all()

@@ -1,4 +1,4 @@
-"""Steering from the page: first what would happen, then, on a second press, that."""
+"""Steering from the page: a first press shows what would happen, a second one does it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ VERBS: Final = {
     "resume": "Resume",
     "set": "Set",
     "retry": "Retry now",
-    "withdraw": "Withdraw what is queued",
+    "withdraw": "Withdraw queued samples",
     "drain": "Drain the run",
 }
 _LOGGED: Final = 8
@@ -46,11 +46,11 @@ def add_routes(app: FastAPI, console: Console) -> None:
         form = await form_of(request, viewer)
         run = _run(console, form.get("run", ""))
         if form.get("run_id", run.monitor.run_id) != run.monitor.run_id:
-            raise NotFoundError("another run has the address by now", next_step="Open it from the matrix again.")
+            raise NotFoundError("another run has this address by now", next_step="Open it from the matrix again.")
         is_sure = form.get("sure") == "yes"
         try:
             order = _order(form)
-            # What is done must be what was previewed: of changes after this one, the operator is told instead.
+            # Only what was previewed is done: if anything changed since, the operator is told instead.
             seen = None if is_sure else (await run.monitor.document("/controls"))["revision"]
             said = await run.monitor.steer(order, dry_run=not is_sure, operator=viewer.name)
         except (HeadgateError, httpx.HTTPError) as error:
@@ -108,7 +108,7 @@ def _order(form: Form) -> dict[str, Any]:
     return fields | {"value": value, "revision": form.get("revision") or None}
 
 
-# Job queues and pools: their own API does it, and the page says what it will be asked for.
+# Job queues and pools: their own API makes the change, and the page says what it will be asked to do.
 
 _Call = tuple[str, object]
 
@@ -120,11 +120,11 @@ _ACTS: Final = {
     ("elastic", "wake"): ("wake {}, and leave it awake", "/elastic/v1/workers/{}/wake", ""),
     ("elastic", "unpin"): ("let {} follow the load again", "/elastic/v1/workers/{}/unpin", ""),
 }
-"""Kind of source and verb -> what it does to something, where that is asked for, and what a name in it keeps."""
+"""Kind of source and verb -> what it does to a target, path of the request, and characters kept unquoted in it."""
 
 
 def _calls(source: Source, verb: str, targets: Sequence[str], form: Form) -> tuple[str, list[_Call]]:
-    """Return what would happen, in a sentence, and what is to be sent for it."""
+    """Return what would happen, in a sentence, and the requests that do it."""
     named, act = some_of(targets, 5), (source.kind, verb)
     if act == ("elastic", "scale"):
         number = value_of(form.get("workers") or "default", "workers")
@@ -136,7 +136,7 @@ def _calls(source: Source, verb: str, targets: Sequence[str], form: Form) -> tup
     if act == ("jobqueue", "requeue"):
         return f"make {named} pending again", [("/v1/dead-jobs/requeue", {"job_ids": list(targets)})]
     if act not in _ACTS:
-        raise InvalidInputError(f"{verb[:40]!r} is nothing that can be done there")
+        raise InvalidInputError(f"{verb[:40]!r} cannot be done there")
     says, path, kept = _ACTS[act]
     body = {"reason": form.get("reason", "") or "by an operator"} if source.kind == "jobqueue" else {}
     return says.format(named), [(path.format(quote(one, safe=kept)), body) for one in targets]

@@ -1,4 +1,4 @@
-"""What holds a task, a job, a placement or a request: the gates on its way, each with when it opens."""
+"""What holds a task, a job, a placement or a request: the gates on its way, and when each one opens."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _HOLDS_ELSEWHERE: Final = {
     "no_capacity": "Workers",
     "fair_share": "Fair share",
 }
-"""Gate, as a campaign names it -> the step of the chain that it is."""
+"""Gate, as a campaign names it -> its step in the chain."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +43,9 @@ class Answer:
     Attributes:
         what: `task`, `job`, `placement` or `request`.
         name: its id.
-        state: where it is.
+        state: its state.
         says: what holds it.
-        asked: who said so.
+        asked: name of the source that answered.
         until: when that ends by itself (wall time), where it is known.
         chain: gates on its way, in order.
         facts: further figures, by name, or by the wall time that they are of.
@@ -101,18 +101,18 @@ async def _asked(source: Source, wanted: str) -> list[Answer]:
 
 
 async def _task_of(run: RunSource, wanted: str) -> Mapping[str, Any] | None:
-    """Return what a campaign says of the task with this id, or of the next one of `MODEL ENVIRONMENT`."""
+    """Return a campaign's answer on the task with this id, or of the next one of `MODEL ENVIRONMENT`."""
     if len(words := wanted.split()) == 2:
         model = words[0] if "@" in words[0] else f"{words[0]}@main"
         found = await run.monitor.next_task(model, words[1], run.name, is_open=False)
-        if "gate" in found:  # of none that is open: why there is none
+        if "gate" in found:  # no task is open: the reason
             return found | {"model": model}
         wanted = str(found["task_id"])
     return await run.monitor.task(quote(wanted, safe=""))
 
 
 async def _waiting(run: Source) -> Sequence[Mapping[str, Any]] | None:
-    """Return the open tasks that are due for longest and do not run; None where the campaign does not say."""
+    """Return the open tasks that are due for longest and do not run; None if the campaign does not say."""
     if not isinstance(run, RunSource) or not run.is_up:
         return None
     try:
@@ -135,7 +135,7 @@ def _of_task(run: RunSource, found: Mapping[str, Any]) -> Answer:
 
 
 def _chain(said: Mapping[str, Any], model: str, gate: str, reason: str, until: float | None) -> Iterator[Step]:
-    """Yield the gates that a task of a model passes; the one that holds says what the campaign said of this task."""
+    """Yield the gates that a task of a model passes; the one that holds it has the campaign's reason."""
     holding = _HOLDS_ELSEWHERE.get(gate)
     steps = list(gates_of(said, model))
     if gate != "none" and holding not in {step.name for step in steps}:

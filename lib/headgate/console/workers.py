@@ -1,4 +1,4 @@
-"""Who works: the lanes and dead jobs of queues, the workers of elastic pools, placement's nodes over time."""
+"""Workers: the lanes and dead jobs of queues, the workers of elastic pools, placement's nodes over time."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""`headgate elastic`: serving an elastic pool, and steering it."""
+"""`headgate elastic`: serve an elastic pool, and steer it."""

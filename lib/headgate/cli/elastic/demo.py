@@ -32,7 +32,7 @@ _COURSE: Final = ((0.2, 2), (0.35, 20), (0.45, 1))
 """Share of the time, and requests in flight meanwhile: quiet, a burst, quiet again."""
 
 _PAUSE_S: Final = 0.05
-"""Of a client between two requests."""
+"""Seconds that a client waits between two requests."""
 
 _LEAST_S: Final = 5.0
 _SETTINGS: Final = {
@@ -44,12 +44,12 @@ _SETTINGS: Final = {
     "confirm_interval": 0.2,
     "requests_per_worker_capacity": _SLOTS,
 }
-"""Those of a pool that has seconds where others have minutes: `predictive` looks at a load for a minute first."""
+"""For a pool that has seconds instead of minutes: the policy `predictive` first observes a load for a minute."""
 
 
 @dataclass(slots=True)
 class _Answers:
-    """What the clients got: how long each answer took, and how many calls were not answered."""
+    """Results of the clients: how long each answer took, and how many calls were not answered."""
 
     took_s: list[float] = field(default_factory=list)
     failed: int = 0
@@ -78,7 +78,7 @@ async def _demo(seconds: float, *, as_json: bool) -> None:
         await asyncio.gather(*(_put_to_sleep(engine.url) for engine in engines[1:]))
         gateway = await exits.enter_async_context(running_pool(read_pool_document(written), emit=logged()))
         if not as_json:
-            say("A pool of three simulated engines, no language models, as this file says it:")
+            say("A pool of three simulated engines, no language models, from this file:")
             console().print(yaml.safe_dump(written, sort_keys=False), highlight=False, markup=False)
             say(f"Gateway at {gateway.base_url}  (watch it: headgate console --elastic {gateway.url})")
         answers = _Answers()

@@ -1,4 +1,4 @@
-"""`headgate elastic status|scale|drain|wake|release|resume`: looking at a pool and taking it in hand."""
+"""`headgate elastic status|scale|drain|wake|release|resume`: show a pool, and control it by hand."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _TOKEN_VARIABLE: Final = "HEADGATE_ELASTIC_TOKEN"  # noqa: S105 - the name of a 
 Url = Annotated[
     str | None, Parameter(help=f"The gateway; also {_URL_VARIABLE}, with {_TOKEN_VARIABLE}. By default {_DEFAULT_URL}.")
 ]
-Worker = Annotated[str, Parameter(help="The worker's id, or a part of it that no other one has, such as its port.")]
+Worker = Annotated[str, Parameter(help="The worker's id, or a unique part of it, such as its port.")]
 
 _WAKE_ALL_S: Final = 600.0
 _LONGEST_S: Final = 7 * 86_400.0
 _AUTO: Final = "auto"
 _FOLLOW: Final = "`headgate elastic status --watch` follows it."
 
-Wait = Annotated[bool, Parameter(help="Return when it is done.")]
+Wait = Annotated[bool, Parameter(help="Wait until it is done.")]
 
 
 def status(
@@ -89,7 +89,7 @@ def drain(worker: Worker, *, wait: Wait = False, url: Url = None, as_json: AsJso
 
 
 def wake(
-    worker: Annotated[str | None, Parameter(help="Its id, or a part of it that no other one has.")] = None,
+    worker: Annotated[str | None, Parameter(help="Its id, or a unique part of it.")] = None,
     *,
     every: Annotated[bool, Parameter(name="--all", help="Every worker, for a limited time.")] = False,
     for_s: Annotated[
@@ -172,21 +172,21 @@ def _wake_all(client: GatewayClient, for_s: float, *, wait: bool, as_json: bool)
     but = f", but for {counted(asleep, 'worker')} kept asleep by hand" if asleep else ""
     told = (
         f"All workers of {now.pool.name} are woken{but}, and none is put to sleep for {for_s:g} s; {awake} of "
-        f"{len(now.pool.workers)} take requests now. `headgate elastic resume` ends it before."
+        f"{len(now.pool.workers)} take requests now. `headgate elastic resume` ends it sooner."
     )
     return _told(now, told, as_json=as_json)
 
 
 def _awaited(client: GatewayClient, before: GatewayStatus, worker: str, state: WorkerState) -> GatewayStatus:
-    """Return the status in which a worker has come to a state; `before` is how it stood before it was told to.
+    """Return the status once a worker has reached a state; `before` is the status before the order.
 
     Raises:
         EngineError: it has failed since.
     """
 
     def failures(status: GatewayStatus) -> tuple[int, int]:
-        # Those in a row begin again with a start that succeeds, maybe between two looks; of tries of a worker that
-        # stays failed only they tell.
+        # A start that succeeds, maybe between two looks, resets the failures in a row; but only they count the
+        # retries of a worker that stays failed.
         found = _one(status, worker)
         return found.failures, status.pool.counts.failures.get(found.worker_id, 0)
 
@@ -204,13 +204,13 @@ def _awaited(client: GatewayClient, before: GatewayStatus, worker: str, state: W
 def _until(client: GatewayClient, holds: Callable[[GatewayStatus], bool]) -> GatewayStatus:
     statuses = client.watch()
     if not holds(status := next(statuses)):
-        say("waiting until it is done; Ctrl-C ends the wait and nothing else", stderr=True)
+        say("waiting until it is done; Ctrl-C ends only the wait", stderr=True)
         status = next(status for status in statuses if holds(status))
     return status
 
 
 def _one(status: GatewayStatus, named: str) -> WorkerView:
-    """Return the worker that the gateway has found under a name: its id, or the one that has it in its id."""
+    """Return the worker that the gateway understands by a name: an id, or a part of one."""
     exact = status.pool.worker(named)
     return exact or next(worker for worker in status.pool.workers if named in worker.worker_id)
 
@@ -230,7 +230,7 @@ def _client_of(url: str | None) -> GatewayClient:
     """Return a client of the gateway at an address, or of the one that the environment names.
 
     Raises:
-        InvalidInputError: the address is none.
+        InvalidInputError: the address is not an HTTP URL.
     """
     named = url or os.environ.get(_URL_VARIABLE, "").strip() or _DEFAULT_URL
     if not named.startswith(("http://", "https://")):

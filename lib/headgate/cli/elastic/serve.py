@@ -1,4 +1,4 @@
-"""`headgate elastic serve|check`: the pool of a file behind one gateway, and what its engines tell of themselves."""
+"""`headgate elastic serve|check`: serve the pool of a file behind one gateway, and check engines."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _START_FIRST: Final = "Start the engine first or correct its address; one whose 
 def serve(
     file: Annotated[Path, Parameter(help="YAML file of the pool: its engines, how it follows its load, the gateway.")],
     *,
-    host: Annotated[str | None, Parameter(help="Address to listen on; beyond loopback tokens are needed.")] = None,
+    host: Annotated[str | None, Parameter(help="Address to listen on; beyond loopback, tokens are needed.")] = None,
     port: Annotated[int | None, Parameter(help="Port to listen on; 0 takes a free one.")] = None,
     check: Annotated[bool, Parameter(help="Check the engines, print what each one is, and end.")] = False,
     as_json: AsJson = False,
@@ -78,7 +78,7 @@ async def _opened(pool_file: PoolFile, *, as_json: bool) -> AsyncIterator[Gatewa
 
 @asynccontextmanager
 async def _placed(pool_file: PoolFile) -> AsyncIterator[tuple[Sequence[Engine], WorkerLeases | None]]:
-    """Give the engines that run in places of a Ray cluster, and what workers stand on; nothing where no file asks."""
+    """Yield the engines placed on a Ray cluster, and the leases of workers there; nothing unless the file has any."""
     if pool_file.placement is None and not pool_file.actors:
         yield (), None
         return
@@ -91,7 +91,7 @@ async def _placed(pool_file: PoolFile) -> AsyncIterator[tuple[Sequence[Engine], 
 
 
 async def _checked(pool_file: PoolFile) -> list[Checked]:
-    """Return what all engines of a file tell of themselves."""
+    """Return the checks of all engines of a file."""
     async with _placed(pool_file) as (actors, _):
         check_before(pool_file, os.environ, further_engines=len(actors))
         found = await checked(pool_file.specs(os.environ), pool_file.elastic_config)
@@ -100,7 +100,7 @@ async def _checked(pool_file: PoolFile) -> list[Checked]:
 
 
 def _serving(each: Checked, model: str | None) -> Checked:
-    """Return it with an error where it does not serve the model of its pool."""
+    """Return the check, with an error if the engine does not serve the model of its pool."""
     if model is None or each.facts is None or not each.facts.models or model in each.facts.models:
         return each
     serves = ", ".join(each.facts.models)
@@ -122,13 +122,13 @@ def _listening(pool_file: PoolFile, host: str | None, port: int | None) -> PoolF
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What came of one engine.
+    """The check of one engine.
 
     Attributes:
         engine: its address or name.
-        kind: whose API it speaks; empty where that was not found out.
-        facts: what it told; None where it did not.
-        error: what stands against it as a worker; None for nothing.
+        kind: whose API it speaks; empty if that is unknown.
+        facts: what it reported; None if it did not answer.
+        error: why it cannot be a worker; None if it can.
     """
 
     engine: str
@@ -177,12 +177,12 @@ def check(
 
 
 async def checked(specs: Sequence[EngineSpec], config: ElasticConfig) -> list[Checked]:
-    """Return what engines tell of themselves, in their order; they are asked side by side."""
+    """Return the checks of engines, in their order; they are asked concurrently."""
     return await asyncio.gather(*(_opened_engine(spec, config) for spec in specs))
 
 
 async def looked_at(engine: Engine) -> Checked:
-    """Return what an engine tells of itself, and close it."""
+    """Check an engine, close it, and return the check."""
     try:
         facts = await engine.check()
         return Checked(engine.name, engine.kind, facts, await engine.load())
@@ -193,7 +193,7 @@ async def looked_at(engine: Engine) -> Checked:
 
 
 def told(found: Sequence[Checked], *, as_json: bool) -> int:
-    """Print what engines told, and return the exit status."""
+    """Print checks of engines, and return the exit status."""
     usable = [each for each in found if each.error is None]
     if as_json:
         print_json({"engines": [each.document() for each in found]})
@@ -218,7 +218,7 @@ async def _opened_engine(spec: EngineSpec, config: ElasticConfig) -> Checked:
 
 
 def _for_asker(error: HeadgateError) -> HeadgateError:
-    """Return an error with a next step for somebody whose engine belongs to no pool yet."""
+    """Return an error with a next step for an engine that belongs to no pool yet."""
     if isinstance(error, EngineError):
         return EngineError(error.message, is_final=error.is_final, next_step="Start it first, or correct its address.")
     return error

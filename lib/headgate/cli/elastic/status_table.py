@@ -1,4 +1,4 @@
-"""An elastic pool at a glance: its workers, its load, and what it has served, as a table that follows it."""
+"""An elastic pool at a glance: its workers, its load, and what it has served, as a live table."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from headgate.telemetry import EventStream, LogSink, safe_text, setup_logging
 
 _EVERY_S: Final = 1.0
 _PAUSE_S: Final = 0.2
-"""Between two looks at a pool that changes all the time."""
+"""Seconds between two redraws of a pool that changes all the time."""
 
 _FRESH_S: Final = 0.5
-"""A reading as old as that may differ from what the pool counts now."""
+"""A reading older than this, in seconds, may differ from the pool's count now."""
 
 _COLOURS: Final = {
     WorkerState.ACTIVE: "green",
@@ -48,13 +48,13 @@ def status_document(status: GatewayStatus) -> Any:
 
 
 def status_view(status: GatewayStatus) -> Group:
-    """Return a status as it is shown to people."""
+    """Return a status as tables for people."""
     pool = status.pool
     return Group(_workers(pool, _title(status)), _facts(status))
 
 
 def watch_pool(client: GatewayClient) -> None:
-    """Show a pool anew whenever it has changed, until Ctrl-C; an outage is shown and waited for.
+    """Redraw a pool whenever it changes, until Ctrl-C; an outage is shown until it is over.
 
     Raises:
         GatewayUnreachableError: no gateway answers the first time.
@@ -69,7 +69,7 @@ def watch_pool(client: GatewayClient) -> None:
 
 
 def _looks(client: GatewayClient) -> Iterator[GatewayStatus | GatewayUnreachableError]:
-    """Yield how the pool stands, again and again, and the outages in between."""
+    """Yield each status of the pool, and the outages in between."""
     while True:
         try:
             for status in client.watch(_EVERY_S):
@@ -94,7 +94,7 @@ def _title(status: GatewayStatus) -> str:
 
 
 def _workers(pool: PoolStatus, title: str) -> Table:
-    """Return the table of workers; columns that would say nothing of any of them are left out."""
+    """Return the table of workers; columns that are empty for all of them are left out."""
     told = {
         "worker": [_short(worker) for worker in pool.workers],
         "engine": [worker.kind for worker in pool.workers],
@@ -117,7 +117,7 @@ def _workers(pool: PoolStatus, title: str) -> Table:
 def _by_engine(worker: WorkerView) -> str:
     """Return how many requests the engine itself counts, where it is awake and has been asked.
 
-    A count that differs from the pool's may only be older than that, so it is told how old.
+    A count that differs from the pool's may only be out of date, so its age is shown.
     """
     load = worker.load
     if load is None or load.is_asleep:
@@ -129,7 +129,7 @@ def _by_engine(worker: WorkerView) -> str:
 
 
 def _short(worker: WorkerView) -> str:
-    """Return a worker's name without what addresses begin with; commands understand a part of it."""
+    """Return a worker's name without `http://`; commands accept a part of the name."""
     return worker.worker_id.removeprefix("http://")
 
 
@@ -184,7 +184,7 @@ _REDRAWN_S: Final = 0.5
 
 
 def logged() -> Emit:
-    """Return what writes events to the log."""
+    """Return a function that writes events to the log."""
     return EventStream(SystemClock(), [LogSink()]).emit
 
 
@@ -206,7 +206,7 @@ async def followed(status: Callable[[], GatewayStatus], *, as_json: bool = False
         redirect_stdout=sys.stdout.isatty(),
     )
     with live:
-        setup_logging()  # to what stderr is now: lines come above the table
+        setup_logging()  # stderr has been replaced: log lines appear above the table
         async with asyncio.TaskGroup() as group:
             showing = group.create_task(_show(live, status))
             try:
@@ -217,14 +217,14 @@ async def followed(status: Callable[[], GatewayStatus], *, as_json: bool = False
 
 
 def announce(line: str) -> None:
-    """Write a line to standard output at once; beside a table that is followed, it comes above it."""
-    # Not by a console of its own, which would write where the table is drawn.
+    """Write a line to standard output at once; it appears above a live table."""
+    # Not with another console, which would write over the table.
     sys.stdout.write(f"{safe_text(line)}\n")
     sys.stdout.flush()
 
 
 async def _show(live: Live, status: Callable[[], GatewayStatus]) -> None:
-    """Draw it anew again and again: times go on where nothing else changes."""
+    """Redraw the table periodically: durations grow even if nothing else changes."""
     while True:
         live.update(status_view(status()), refresh=True)
         await asyncio.sleep(_REDRAWN_S)

@@ -1,1 +1,1 @@
-"""`headgate jobqueue`: serving a job queue, working on it, and looking after it."""
+"""`headgate jobqueue`: serve a job queue, work on it, and administer it."""

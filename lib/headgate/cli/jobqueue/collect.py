@@ -30,10 +30,10 @@ from headgate.run import (
 from headgate.storage import sample_store
 
 _ONCE: DrainRules = DrainRules(poll_s=0.0, duration_s=0.0)
-"""One look."""
+"""Look at the queue once."""
 
 _PATIENCE_S = 300.0
-"""Seconds for which a server that does not answer is asked again while results are followed: a restart of it."""
+"""Seconds for which --follow retries a server that does not answer: enough for a restart."""
 
 
 def collect(

@@ -1,4 +1,4 @@
-"""`headgate jobqueue generate|import|export|results`: jobs from and to files."""
+"""`headgate jobqueue generate|import|export|results`: read jobs from files, and write them."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _SHOWN: Final = 5
 SubmissionsDir = Annotated[Path, Parameter(help="Folder with a .json file per submission.")]
 InstancesDir = Annotated[Path, Parameter(help="Folder with a folder per task, files TASK/*_template-tro_state.json.")]
 ResultsDir = Annotated[
-    Path | None, Parameter(help="Folder of results, TEAM/metrics/TASK_INSTANCE.json; none without it.")
+    Path | None, Parameter(help="Folder of results, TEAM/metrics/TASK_INSTANCE.json. Default: no results.")
 ]
 Database = Annotated[
     str | None, Parameter(help="Instead of --url: a database that no server uses, sqlite:///path or postgresql://….")
@@ -134,7 +134,7 @@ def import_(
     """Import jobs and policy servers from files: `jobs.json` and `resources.json` unless one of them is named.
 
     Jobs that are not done become pending. With --database, done jobs stay done; with --url they are left out. Importing
-    a file again changes nothing. A server is known by its host and port: one that several pools name is one server.
+    a file again changes nothing. A server is identified by host and port: one that several pools name is one server.
     Groups TEAM_N of a team become one pool, for which both files are read together.
     """
     jobs, servers = _read_files(jobs_file, resources_file)
@@ -185,7 +185,7 @@ def results(
     url: QueueUrl = None,
     database: Database = None,
     team: Annotated[tuple[str, ...], Parameter(help="Only this team (slug); may be repeated.")] = (),
-    output: Annotated[Path | None, Parameter(name=("--output", "-o"), help="File to write, else printed.")] = None,
+    output: Annotated[Path | None, Parameter(name=("--output", "-o"), help="Output file. Default: stdout.")] = None,
     as_json: AsJson = False,
 ) -> int:
     """Compare the scores that teams report with evaluated ones, as CSV with a row per team and task."""

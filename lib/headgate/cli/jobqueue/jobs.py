@@ -1,4 +1,4 @@
-"""`headgate jobqueue status|jobs|show|dead|requeue|withdraw|resources|drain|open|remove`: looking and steering."""
+"""`headgate jobqueue status|jobs|show|dead|requeue|withdraw|resources|drain|open|remove`: watch and steer."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ from headgate.jobqueue.worker import RetryPolicy, SyncJobQueueClient
 from headgate.telemetry import safe_text
 
 _PATIENCE: Final = RetryPolicy(patience_s=5.0)
-"""Whoever types a command would rather be told soon that the server is not there."""
+"""Short, so that a user at a terminal soon learns that the server is down."""
 
 _ERROR_CHARS: Final = 120
 _WATCH_EVERY_S: Final = 2.0
 _SPARE: Final = ("since", "worker", "claims", "pool", "team", "task")
-"""Columns of jobs that a narrow terminal does without."""
+"""Columns of jobs that are dropped on a narrow terminal."""
 
 _Server = Annotated[str, Parameter(help="The policy server: POOL/INDEX, as `headgate jobqueue resources` shows it.")]
 _Reason = Annotated[str, Parameter(help="Why, for the history.")]
@@ -88,7 +88,9 @@ def jobs(
     if limit < 0:
         raise InvalidInputError(f"--limit must be >= 0 (got {limit})")
     with _client(url) as client:
-        found = list(islice(client.all_jobs(state=state, team=team, task=task, pool=pool), limit or None))
+        every = client.all_jobs(state=state, team=team, task=task, pool=pool)
+        found = list(islice(every, limit + 1 if limit else None))
+    is_cut, found = 0 < limit < len(found), found[: limit or None]
     if as_json:
         print_json([_document(job) for job in found])
         return 0
@@ -102,7 +104,7 @@ def jobs(
     ]  # fmt: skip
     used = [name for name in (rows[0] if rows else ()) if any(row[name] for row in rows)]
     shown = [{name: row[name] for name in used} for row in rows]
-    more = ", the first ones: --limit 0 lists all" if len(found) == limit else ""
+    more = ", the first ones: --limit 0 lists all" if is_cut else ""
     title = f"{counted(len(found), 'job')}{more}"
     print_rows(title, shown, names=frozenset(used) - {"claims", "failures"}, spare=_SPARE)
     if not rows:
@@ -127,7 +129,7 @@ def show(
         (utc_time(e.at), e.what, e.epoch or None, e.worker or None, e.resource_id or None, _short(e.note))
         for e in happened
     ]
-    print_table(f"{len(happened)} entries", columns, rows, right=(2,))
+    print_table(counted(len(happened), "entry", "entries"), columns, rows, right=(2,))
     return 0
 
 
@@ -165,7 +167,7 @@ def withdraw(
 ) -> int:
     """Withdraw jobs, those named or all of a team or task that have not ended; they are then dead.
 
-    Workers that run them stop at their next heartbeat. Of jobs that are named, all are withdrawn or none.
+    Workers that run them stop at their next heartbeat. If jobs are named, all of them are withdrawn or none.
     """
     if bool(job_ids) == bool(team or task):
         raise InvalidInputError(
@@ -184,7 +186,7 @@ def _choice(kind: type[Choice], job_ids: Sequence[str], **more: str | None) -> C
 
 
 def _in_parts(ask: Callable[[], list[str]], *, is_named: bool) -> list[str]:
-    """Return the jobs of as many requests as it takes: the queue changes no more than so many with one."""
+    """Return the jobs of as many requests as are needed: one request changes at most `MOST_AT_ONCE` of them."""
     done = part = ask()
     while not is_named and len(part) == MOST_AT_ONCE:
         part = ask()
@@ -231,7 +233,7 @@ def open_(server: _Server, *, reason: _Reason = "", url: QueueUrl = None, as_jso
 def remove(
     server: _Server,
     *,
-    force: Annotated[bool, Parameter(help="Also while a job uses it; its worker then stops.")] = False,
+    force: Annotated[bool, Parameter(help="Remove it even while a job uses it; its worker then stops.")] = False,
     url: QueueUrl = None,
     as_json: AsJson = False,
 ) -> int:
@@ -286,7 +288,7 @@ def _document(model: BaseModel) -> dict[str, Any]:
 
 
 def _outcome(job: JobOut) -> str:
-    """Return what became of a job, on one line."""
+    """Return the outcome of a job, on one line."""
     result = job.result or {}
     if "exit_status" in result:
         last = str(result.get("output", "")).rpartition("\n")[2]
@@ -295,7 +297,7 @@ def _outcome(job: JobOut) -> str:
 
 
 def _rules(resource: ResourceOut) -> str:
-    """Return which tasks a server serves, as it was registered."""
+    """Return the tasks that a server serves, as registered."""
     only, never = (_names(resource.resource.get(key)) for key in ("compatible_task", "not_compatible_task"))
     return "; ".join(part for part in (only or "all", f"not {never}" if never else "") if part)
 

@@ -29,7 +29,7 @@ from headgate.jobqueue.worker.reservation import WORKER_SOCKET, reserve_from_env
 from headgate.net.tls import CERTIFICATE_VARIABLE, KEY_VARIABLE, server_context
 
 _DEFAULT_PORT: Final = 8000
-"""As openpi's servers."""
+"""The port of openpi's servers."""
 
 _STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
@@ -106,7 +106,7 @@ async def _serve(server: PolicyServer, name: str, grace_s: float) -> None:
 
 
 def _server(host: str | None, port: int) -> ReservedServer:
-    """Return where the policy is, after waiting for a reservation when the worker has none yet."""
+    """Return the policy server; wait for a reservation if the worker has none yet."""
     if host is not None:
         named = server_in(os.environ)
         if named is None or (named.host, named.port) != (host, port):

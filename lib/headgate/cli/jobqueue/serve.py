@@ -18,7 +18,7 @@ from headgate.telemetry import Notices, senders_of
 def serve(
     *,
     database: Annotated[str | None, Parameter(help="The job queue: sqlite:///path, postgresql://… or memory:.")] = None,
-    host: Annotated[str | None, Parameter(help="Address to listen on; beyond loopback tokens are needed.")] = None,
+    host: Annotated[str | None, Parameter(help="Address to listen on; beyond loopback, tokens are needed.")] = None,
     port: Annotated[int | None, Parameter(help="Port to listen on; 0 takes a free one.")] = None,
     legacy_routes: Annotated[
         bool | None, Parameter(negative="--no-legacy-routes", help="Serve workers of the legacy protocol.")
@@ -45,7 +45,7 @@ def serve(
 ) -> int:
     """Serve a job queue over HTTP until SIGTERM or Ctrl-C; requests in flight are answered first.
 
-    Every setting has a variable `HEADGATE_JOBQUEUE_…`; a flag wins over it.
+    Every setting has a variable `HEADGATE_JOBQUEUE_…`; a flag takes precedence.
     """
     settings = load_server_settings(
         {

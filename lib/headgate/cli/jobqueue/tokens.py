@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final
 
 from cyclopts import Parameter
 
-from headgate.cli.output import AsJson, print_json, print_table, say, utc_time
+from headgate.cli.output import AsJson, counted, print_json, print_table, say, utc_time
 from headgate.core import DAY_S, Secret
 from headgate.core.audit import record_change
 from headgate.core.errors import InvalidInputError, NotFoundError
@@ -22,7 +22,7 @@ from headgate.net.tokens import Refusal, Scope, Token, new_token, revoked, rotat
 _say = partial(say, stderr=True)
 
 _KEPT_S: Final = 90 * DAY_S
-"""Tokens that nobody can use any more are listed for so long; the next new one drops them."""
+"""Revoked and expired tokens are listed for this long; creating a token then drops them."""
 
 _UNITS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": DAY_S}
 
@@ -39,11 +39,11 @@ def create(
     *,
     scopes: Annotated[str, Parameter(help=f"What it allows, comma separated: {', '.join(Scope)}.")],
     team: Annotated[
-        tuple[str, ...], Parameter(help="Only jobs of this team; may be repeated. Every team without it.")
+        tuple[str, ...], Parameter(help="Only jobs of this team; may be repeated. Default: every team.")
     ] = (),
     pool: Annotated[
         tuple[str, ...],
-        Parameter(help="Only servers of this pool; may be repeated. Without it those named as its teams."),
+        Parameter(help="Only servers of this pool; may be repeated. Default: those named as its teams."),
     ] = (),
     most_priority: Annotated[
         int | None, Parameter(help="Highest priority of jobs it submits; 0 for a team's token, else unlimited.")
@@ -82,7 +82,7 @@ def list_(*, database: Database = _DEFAULT_DATABASE, as_json: AsJson = False) ->
         print_json([_document(token, now) for token in tokens])
         return 0
     columns = ("id", "name", "scopes", "teams", "pools", "worker", "created", "state")
-    print_table(f"{len(tokens)} tokens", columns, [_row(token, now) for token in tokens])
+    print_table(counted(len(tokens), "token"), columns, [_row(token, now) for token in tokens])
     return 0
 
 
@@ -93,7 +93,7 @@ def rotate(
     expires: _Expires = None,
     database: Database = _DEFAULT_DATABASE,
 ) -> int:
-    """Give a token a new secret and print it once; its id, scopes and teams stay."""
+    """Give a token a new secret and print it once; its id, scopes and teams stay the same."""
     now = time.time()
     overlap_s = _seconds(overlap, "--overlap")
     lifetime_s = None if expires is None else _seconds(expires, "--expires")
@@ -131,7 +131,7 @@ def _opened(database: str) -> closing[TokenStore]:
         raise InvalidInputError(
             "tokens of memory: end with the process that made them", next_step="Name the database of the server."
         )
-    return closing(open_tokens(database or _DEFAULT_DATABASE))  # a variable that is set to nothing is not set
+    return closing(open_tokens(database or _DEFAULT_DATABASE))  # an empty variable counts as unset
 
 
 def _found(store: TokenStore, given: str, now: float) -> Token:

@@ -160,7 +160,7 @@ def work(
 
 @asynccontextmanager
 async def _work_of(rules: CommandRules, samples: bool, roster: str | None) -> AsyncIterator[_Work]:
-    """Give what a worker does with each job."""
+    """Yield the function that a worker calls with each job."""
     if not samples:
         yield CommandJobs(rules)
         return
@@ -178,8 +178,8 @@ def reserve(
 ) -> int:
     """Wait for the policy server of the job whose command this runs in, and print it as one line of JSON.
 
-    Call it when the simulator is loaded: until then another job uses the server. Called again, it prints the same
-    one. The server is the job's until the command ends.
+    Call it when the simulator is loaded: until then another job can use the server. Called again, it prints the
+    same one. The server is the job's until the command ends.
     """
     if release:
         release_from_environment()
@@ -190,7 +190,7 @@ def reserve(
 
 
 def _commands(command: Sequence[str], id_: str | None, team: str) -> Iterator[tuple[str, list[str]]]:
-    """Yield job ids and commands; a command that comes twice is two jobs, the same two whenever it is added."""
+    """Yield job ids and commands; a command that comes twice is two jobs, with the same ids whenever it is added."""
     seen: Counter[str] = Counter()
     for line in _lines() if not command or any(_LINE in word for word in command) else [""]:
         words = [word.replace(_LINE, line) for word in command] or _words(line, "the line")

@@ -1,1 +1,1 @@
-"""`headgate placement`: running work on a Ray cluster by priority, and looking after it."""
+"""`headgate placement`: run work on a Ray cluster by priority, and administer it."""

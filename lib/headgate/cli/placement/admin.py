@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from cyclopts import Parameter
 
-from headgate.cli.output import CHECK_FAILED, AsJson, print_json, print_table, say, tell
+from headgate.cli.output import CHECK_FAILED, AsJson, counted, print_json, print_table, say, tell
 from headgate.cli.placement.ledger import Address, joined, require_ray, there_already
 from headgate.core.audit import record_change
 from headgate.core.documents import read_document
@@ -38,7 +38,7 @@ Change = Annotated[bool, Parameter(help="Change pools that are open with other s
 
 @dataclass(frozen=True, slots=True)
 class PlacementFile:
-    """What a file of pools says; `rules` is None where it says nothing about them."""
+    """Content of a file of pools; `rules` is None if the file has none."""
 
     pools: tuple[PoolSpec, ...]
     rules: PreemptionRules | None = None
@@ -48,7 +48,7 @@ def read_placement_file(path: Path) -> PlacementFile:
     """Read a YAML or JSON file of `pools` and, where they are to be changed, `rules`.
 
     Raises:
-        InvalidPlacementError: it cannot be read, or what it says cannot be used.
+        InvalidPlacementError: it cannot be read, or its content cannot be used.
     """
     written = read_document(path, InvalidPlacementError)
     if not isinstance(written, Mapping) or not written.keys() <= {"pools", "rules"} or "pools" not in written:
@@ -76,7 +76,7 @@ def cancel(
     if not requests:
         raise InvalidInputError("no request is given", next_step="`headgate placement status` lists them.")
     with joined(address) as placement:
-        works = [placement.work(request) for request in requests]  # all are known before the first is taken out
+        works = [placement.work(request) for request in requests]  # an unknown id fails before anything is cancelled
         changed = {work.request_id: work.cancel("cancelled") for work in works}
         if cancelled := [request for request, was_there in changed.items() if was_there]:
             record_change("placement cancel", ", ".join(cancelled), after="cancelled")
@@ -126,12 +126,12 @@ def audit(
         say("ledger and Ray agree")
     else:
         rows = [(one.kind, one.name, one.says, "fixed" if one.fixed else "") for one in differences]
-        print_table(f"{len(differences)} differences", ("what", "name", "difference", ""), rows)
+        print_table(counted(len(differences), "difference"), ("what", "name", "difference", ""), rows)
     return CHECK_FAILED if any(not one.fixed for one in differences) else 0
 
 
 def open_pools(placement: Placement, written: PlacementFile, *, scale: bool, change: bool) -> None:
-    """Open the pools of a file, put its rules in force, and say what was done."""
+    """Open the pools of a file, apply its rules, and print what was done."""
     if written.rules is not None:
         placement.set_rules(written.rules)
         labels = ", ".join(sorted(written.rules.label_rules)) or "none"
@@ -207,7 +207,7 @@ def up(
 
 
 def _lives_until(stopped: threading.Event) -> bool:
-    """Wait for a signal to stop; False as soon as there is no ledger any more, which nobody is woken by."""
+    """Wait for a signal to stop, True, or for the ledger to be gone, False; that is polled, as nothing announces it."""
     from ray.exceptions import RayError  # noqa: PLC0415 - it may not be installed
 
     from headgate.placement import has_ledger  # noqa: PLC0415
@@ -221,7 +221,7 @@ def _lives_until(stopped: threading.Event) -> bool:
 
 @contextlib.contextmanager
 def _signals(stopped: threading.Event) -> Iterator[None]:
-    """Let signals to stop set an event, and put their handlers back."""
+    """Make signals to stop set an event; restore their handlers afterwards."""
     before = {number: signal.signal(number, lambda *_: stopped.set()) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
@@ -232,7 +232,7 @@ def _signals(stopped: threading.Event) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _found_by_others(connection: Any) -> Iterator[None]:
-    """Let processes of this machine find a cluster that was started here, as they find one of `ray start`."""
+    """Let other processes on this machine find a cluster started here, as if by `ray start`."""
     from ray._common.utils import reset_ray_address  # noqa: PLC0415 - see above
     from ray._private.utils import write_ray_address  # noqa: PLC0415
 

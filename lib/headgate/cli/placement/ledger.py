@@ -1,4 +1,4 @@
-"""How commands come to the ledger of a cluster."""
+"""How commands connect to the placement ledger of a cluster."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ Address = Annotated[
 
 @contextmanager
 def joined(address: str | None) -> Iterator[Placement]:
-    """Give the placement of a cluster that is there already.
+    """Yield the placement of a running cluster.
 
     Raises:
         MissingExtraError: Ray is not installed.
         ClusterUnreachableError: there is no cluster.
-        LedgerUnreachableError: nobody has started a ledger there.
+        LedgerUnreachableError: no ledger runs there.
     """
     require_ray()
     import ray  # noqa: PLC0415 - it takes half a second, and may not be installed
@@ -43,7 +43,7 @@ def joined(address: str | None) -> Iterator[Placement]:
     try:
         if not has_ledger():
             raise LedgerUnreachableError(f"No placement ledger runs on the cluster {connection.address}")
-        with suppress(ValueError):  # not in the main thread; Ray's handler ends with the bare number of the signal
+        with suppress(ValueError):  # outside the main thread; Ray's handler would exit with the bare signal number
             signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
         with connect(log_to_driver=False) as placement:
             yield placement
@@ -52,20 +52,20 @@ def joined(address: str | None) -> Iterator[Placement]:
 
 
 def there_already(address: str | None) -> Any:
-    """Connect to a cluster that runs; raises ClusterUnreachableError instead of starting one."""
+    """Connect to a running cluster; raises ClusterUnreachableError instead of starting one."""
     from headgate.placement import connect_ray  # noqa: PLC0415 - as above
 
     named = address or os.environ.get("RAY_ADDRESS") or "auto"
     if named == "local":
         raise ClusterUnreachableError(
-            "'local' is a cluster that is started anew, and this command needs one that runs",
+            "'local' would start a new cluster, and this command needs a running one",
             next_step="Unset RAY_ADDRESS to use the one of this machine, or name its head as host:port.",
         )
     return connect_ray(named, log_to_driver=False)
 
 
 def find_actor(name: str) -> Any:
-    """Return the handle of a named actor of the cluster that runs; `namespace/name` where several have the name.
+    """Return the handle of a named actor of the running cluster; `namespace/name` if several have the name.
 
     Raises:
         MissingExtraError: Ray is not installed.

@@ -1,4 +1,4 @@
-"""`headgate placement status|why|events`: looking at what is placed."""
+"""`headgate placement status|why|events`: show what is placed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Document = Mapping[str, Any]
 """What `headgate placement status --json` prints."""
 
 _SHOWN_REQUESTS: Final = 50
-"""In a table; `--json` has all."""
+"""Rows of a table; `--json` has all."""
 
 _EVERY_S: Final = 1.0
 _ENDED: Final = frozenset({"done", "failed", "withdrawn"})

@@ -1,4 +1,4 @@
-"""`headgate placement submit`: a command or a class in a placement group."""
+"""`headgate placement submit`: run a command or a class in a placement group."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _CLASS: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What the work takes, and how it stands in line."""
+    """What the work needs, and how it queues."""
 
     pool: Annotated[str, Parameter(help="Pool whose quota the request counts against.")]
     priority: Annotated[float, Parameter(help="Higher goes first; from 8 on it may claim reserved groups.")] = 5.0
@@ -53,7 +53,7 @@ class Wanted:
     estimated_duration_s: Annotated[float, Parameter(help="Expected run time in seconds; 0 if unknown.")] = 0.0
 
     def as_written(self) -> dict[str, Any]:
-        """Return it as a request is written."""
+        """Return it as a request document."""
         resources: dict[str, Any] = {"cpu": self.cpus, "gpu": self.gpus}
         if self.memory:
             resources["memory"] = self.memory
@@ -117,7 +117,7 @@ def submit(
 
 
 def _joins(work: PlacedWork) -> str:
-    """Return a sentence that nothing new runs, since the request is there already."""
+    """Return a sentence saying that nothing new runs, since the request exists already."""
     view = work.view()
     return (
         f"{work.request_id} was submitted before and is {view.stage}: this joins it, and what is given here does not "
@@ -126,7 +126,7 @@ def _joins(work: PlacedWork) -> str:
 
 
 def _class(name: str) -> type:
-    """Return the class of `module:Class`, found from here; its module need not be there on the nodes."""
+    """Return the class of `module:Class`, imported from the current folder; the nodes need not have its module."""
     import cloudpickle  # type: ignore[import-untyped]  # noqa: PLC0415 - comes with Ray
 
     module_name, _, class_name = name.partition(":")
@@ -176,7 +176,7 @@ def _followed(work: PlacedWork, *, is_command: bool, as_json: bool) -> int:
 
 
 class _Shown:
-    """What has been shown of one request; lines are counted anew with each start."""
+    """Shows the progress of one request; lines are counted from 0 again with each start."""
 
     def __init__(self, work: PlacedWork, *, is_command: bool, is_quiet: bool) -> None:
         self._work = work
@@ -187,7 +187,7 @@ class _Shown:
         self._lines: dict[int, int] = {}
 
     def until_the_end(self) -> WorkView:
-        """Show stages and lines until the request has ended, and return how it stands then."""
+        """Show stages and lines until the request has ended, and return its final view."""
         while True:
             with suppress(TimeoutError):
                 return self._work.wait(_EVERY_S)
@@ -223,10 +223,10 @@ class _Shown:
             self._read(view.members)
 
     def _read(self, members: int) -> None:
-        import ray  # noqa: PLC0415 - whoever follows work has it
+        import ray  # noqa: PLC0415 - installed where work can be followed
         from ray.exceptions import RayError  # noqa: PLC0415
 
-        with suppress(PlacementLostError, RayError):  # it ends or is stopped while it is asked
+        with suppress(PlacementLostError, RayError):  # it may end or be stopped meanwhile
             for rank, member in enumerate(self._work.members):
                 told = ray.get(member.call("lines", (self._lines.get(rank, 0),)), timeout=_ANSWER_S)
                 self._lines[rank] = told.next_line

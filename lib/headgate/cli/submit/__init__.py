@@ -1,1 +1,1 @@
-"""`headgate submit`: evaluations that a cluster runs, as chains of links that go on from each other's journal."""
+"""`headgate submit`: evaluations on a cluster, as chains of links, each of which continues from the journal."""

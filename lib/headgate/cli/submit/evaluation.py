@@ -20,14 +20,14 @@ from headgate.telemetry import safe_text
 Words = Annotated[
     str, Parameter(help="After `--`: the evaluation, as `run … --instances N` or `judge …` with all of its options.")
 ]
-Links = Annotated[int, Parameter(help="Runs of the chain at most; each goes on where the one before it ended.")]
+Links = Annotated[int, Parameter(help="Most runs of the chain; each continues where the one before it ended.")]
 DryRun = Annotated[bool, Parameter(help="Print what would be sent, and send nothing.")]
 
 ENDS_CHAIN: Final = (0, 1, 2, 4)
-"""Exit statuses of `headgate` after which another link would do nothing, or the same again."""
+"""Exit statuses of `headgate` after which another link would do nothing, or fail the same way."""
 
 MARGIN_S: Final = 60.0
-"""Beyond `drain_timeout_s`: for storing what a drained run has, and since SLURM looks at the time now and then."""
+"""Seconds beyond `drain_timeout_s`: to store what a drained run has, and as SLURM checks time limits rarely."""
 
 _COMMANDS: Final[dict[str, Callable[[], SettingChoices]]] = {"run": Choices, "judge": JudgeChoices}
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
@@ -35,12 +35,12 @@ _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """What is sent.
+    """An evaluation to send.
 
     Attributes:
-        words: the command and its options, `headgate` left out.
-        settings: as the command will load them here.
-        files: of this machine that the words name, as they are written there.
+        words: the command and its options, without `headgate`.
+        settings: the settings that the command loads here.
+        files: files of this machine that the words name, with their paths as written there.
     """
 
     words: tuple[str, ...]
@@ -49,27 +49,27 @@ class Evaluation:
 
     @property
     def drain_s(self) -> int:
-        """How long before a link must be gone it is told to end."""
+        """Seconds between the signal to end and the time limit of a link."""
         return int(self.settings.drain_timeout_s + MARGIN_S)
 
     @property
     def folders(self) -> dict[str, str]:
-        """Where it keeps what the next link needs, if that is a folder: option -> path as written."""
+        """Folders that keep what the next link needs: option -> path as written."""
         places = {"--journal": str(self.settings.journal), "--store": self.settings.store}
         return {option: place for option, place in places.items() if "://" not in place}
 
     @property
     def name(self) -> str:
-        """What a cluster may call it: the campaign's name in small letters, digits and dashes."""
+        """A name for it that clusters accept: the campaign's name in small letters, digits and dashes."""
         plain = re.sub(r"[^a-z0-9]+", "-", self.settings.campaign.lower()).strip("-")
         return f"headgate-{plain or 'evaluation'}"[:50].rstrip("-")
 
 
 def evaluation_of(words: Sequence[str], links: int) -> Evaluation:
-    """Return the evaluation that the words mean, once they are what `headgate` would take.
+    """Return the evaluation that the words describe, after a check that `headgate` accepts them.
 
     Raises:
-        InvalidInputError: if they are not, or would never come to an end.
+        InvalidInputError: if it does not, or if the evaluation would never end.
     """
     if links < 1:
         raise InvalidInputError(f"--links must be >= 1 (got {links})")
@@ -85,23 +85,23 @@ def evaluation_of(words: Sequence[str], links: int) -> Evaluation:
     settings = choices.load(**({"instances": arguments.get("instances")} if words[0] == "run" else {})).settings
     if words[0] == "run" and settings.instances is None:
         raise InvalidInputError(
-            "`run` without --instances samples by rates and never ends, so that no chain of links would end it",
-            next_step="Say how many tasks are evaluated: --instances 100.",
+            "`run` without --instances samples by rates and never ends, so the chain would never end either",
+            next_step="Say how many tasks to evaluate: --instances 100.",
         )
     limits = arguments["how"].limits if "how" in arguments else ""
     return Evaluation(tuple(words), settings, _files(settings, (choices.config, choices.campaign, limits)))
 
 
 def sent(program: Sequence[str], text: str) -> str:
-    """Give a text to a program of a cluster and return what it says.
+    """Pipe a text to a cluster's program, and return its output.
 
     Raises:
-        InvalidInputError: if it is not on this machine, or refuses; with its own words.
+        InvalidInputError: if the program is not on this machine, or refuses; with its own words.
     """
     if shutil.which(program[0]) is None:
         raise InvalidInputError(
             f"there is no {program[0]} on this machine",
-            next_step="Run this where the cluster is used from, or take the output of --dry-run there.",
+            next_step="Run this on a machine that can use the cluster, or take the output of --dry-run there.",
         )
     done = subprocess.run(list(program), input=text, capture_output=True, text=True, check=False)  # noqa: S603 - no shell
     if done.returncode:
@@ -113,7 +113,7 @@ def sent(program: Sequence[str], text: str) -> str:
 
 
 def _parsed(words: Sequence[str]) -> dict[str, Any]:
-    from headgate.cli.main import build_app  # noqa: PLC0415 - which finds this module by its name
+    from headgate.cli.main import build_app  # noqa: PLC0415 - it loads this module by name
 
     try:
         _, bound, _ = build_app().parse_args(list(words), exit_on_error=False, print_error=False)

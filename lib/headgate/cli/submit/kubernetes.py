@@ -1,4 +1,4 @@
-"""`headgate submit kubernetes`: a Job whose pods go on from each other's journal, which lies on a volume."""
+"""`headgate submit kubernetes`: a Job whose pods continue from the journal on a volume."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from headgate.cli.submit.evaluation import ENDS_CHAIN, DryRun, Evaluation, Links
 from headgate.core.errors import InvalidInputError
 
 HOME: Final = "/var/lib/headgate"
-"""Where the volume is in the container, and where the evaluation starts."""
+"""Mount point of the volume in the container, and working directory of the evaluation."""
 
 _USER: Final = 10001
 _FILES_BYTES: Final = 1_000_000
-"""Of the files that are sent along; an object of Kubernetes has a MiB."""
+"""Most bytes of the files sent along; a Kubernetes object has at most 1 MiB."""
 
 
 def kubernetes(
     *words: Words,
     image: Annotated[str, Parameter(help="Image with Headgate, as deployments/Dockerfile makes it.")],
     volume: Annotated[str, Parameter(help="PersistentVolumeClaim for journal and store; the working directory.")],
-    namespace: Annotated[str, Parameter(help="Namespace of the Job; that of kubectl's context unless given.")] = "",
+    namespace: Annotated[str, Parameter(help="Namespace of the Job. Default: that of kubectl's context.")] = "",
     secret: Annotated[str, Parameter(help="Secret whose entries become variables: keys, HEADGATE_STORE.")] = "",
-    cpu: Annotated[str, Parameter(help="Processors that a pod requests.")] = "1",
-    memory: Annotated[str, Parameter(help="Memory that a pod requests, and has at most.")] = "2Gi",
+    cpu: Annotated[str, Parameter(help="CPUs that a pod requests.")] = "1",
+    memory: Annotated[str, Parameter(help="Memory request and limit of a pod.")] = "2Gi",
     links: Links = 20,
     dry_run: DryRun = False,
 ) -> None:
-    """Send an evaluation to Kubernetes, as a Job whose pods go on by themselves until everything is evaluated.
+    """Send an evaluation to Kubernetes, as a Job whose pods continue by themselves until everything is evaluated.
 
-    A pod that is told to end stores what it has; the next one continues from the journal on the volume, as one after a
-    pod that was killed does. Pods that were evicted do not count as links. Files that the options name (roster,
+    A pod that is told to end stores what it has; the next one continues from the journal on the volume, also after
+    a pod that was killed. Pods that were evicted do not count as links. Files that the options name (roster,
     rubric, prices, limits, settings) are sent along; variables of this shell are not.
 
     `headgate submit kubernetes --image … --volume eval -- run --roster roster.yaml --instances 100`
@@ -78,7 +78,7 @@ def _job(
         "name": "headgate",
         "image": image,
         "workingDir": HOME,
-        # Kubernetes reads `$(NAME)` in words, and `$$` as a dollar.
+        # Kubernetes expands `$(NAME)` in arguments, and `$$` to a dollar sign.
         "command": ["headgate", *(word.replace("$", "$$") for word in evaluation.words)],
         **({"envFrom": [{"secretRef": {"name": secret}}]} if secret else {}),
         "resources": {"requests": requests, "limits": {"memory": requests["memory"]}},
@@ -98,7 +98,7 @@ def _job(
         "metadata": {"name": evaluation.name, **place},
         "spec": {
             "backoffLimit": links - 1,
-            "podReplacementPolicy": "Failed",  # never two pods at one journal
+            "podReplacementPolicy": "Failed",  # never two pods on one journal
             "podFailurePolicy": {
                 "rules": [
                     {"action": "FailJob", "onExitCodes": failing},
@@ -134,9 +134,9 @@ def _sent_along(evaluation: Evaluation) -> dict[str, str]:
 
 
 def _refuse_unseen(evaluation: Evaluation) -> None:
-    """Refuse folders that are gone with the pod."""
+    """Refuse folders that vanish with the pod."""
     for option, place in evaluation.folders.items():
-        path = os.path.normpath(os.path.join(HOME, place))  # noqa: PTH118 - of the container, not of this machine
+        path = os.path.normpath(os.path.join(HOME, place))  # noqa: PTH118 - a path in the container, not on this machine
         if path != HOME and not path.startswith(f"{HOME}/"):
             raise InvalidInputError(
                 f"{option} {path} is not on the volume, so that the next pod would not see it",

@@ -1,4 +1,4 @@
-"""`headgate submit slurm`: a chain of SLURM tasks, one at a time, of which each goes on where the last one ended."""
+"""`headgate submit slurm`: a chain of SLURM tasks, one at a time, each of which continues where the last one ended."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ _IN_MEMORY: Final = frozenset({"tmpfs", "ramfs"})
 
 _SCRIPT: Final = """\
 #!/bin/bash
-# A chain of `headgate {command}`: tasks of one array run one at a time (%1), and each goes on from the journal.
+# A chain of `headgate {command}`: tasks of one array run one at a time (%1), and each continues from the journal.
 told=0
-# SLURM tells this script before the time is over; the run then ends what is in progress, and the next link goes on.
+# SLURM signals this script before the time limit; the run then ends what is in progress, and the next link continues.
 trap 'told=$((told + 1)); [ "$told" -gt 1 ] || kill -TERM "$run" 2>/dev/null' TERM INT
 {words} &
 run=$!
-[ "$told" = 0 ] || kill -TERM "$run" # told before there was a run to tell
+[ "$told" = 0 ] || kill -TERM "$run" # signalled before the run had started
 heard=-1
-while [ "$heard" != "$told" ]; do # a signal ends a wait, too
+while [ "$heard" != "$told" ]; do # a signal also ends `wait`
   heard=$told
   wait "$run"
   status=$?
 done
 echo "link $SLURM_ARRAY_TASK_ID of {links}: headgate ended with status $status"
 case $status in
-  {ends}) scancel --state=PENDING "$SLURM_ARRAY_JOB_ID" ;; # nothing is left, or the next link would fail alike
+  {ends}) scancel --state=PENDING "$SLURM_ARRAY_JOB_ID" ;; # nothing is left, or the next link would fail the same way
 esac
 exit "$status"
 """
@@ -47,15 +47,15 @@ def slurm(
     links: Links = 20,
     option: Annotated[
         tuple[str, ...],
-        Parameter(allow_leading_hyphen=True, help="Any option of sbatch, as --option=--partition=gpu; repeated."),
+        Parameter(allow_leading_hyphen=True, help="Any option of sbatch, as --option=--partition=gpu; repeatable."),
     ] = (),
-    shared: Annotated[bool, Parameter(help="State that every node sees journal and store.")] = False,
+    shared: Annotated[bool, Parameter(help="State that every node sees the journal and the store.")] = False,
     dry_run: DryRun = False,
 ) -> None:
-    """Send an evaluation to SLURM, as a chain of links that goes on by itself until everything is evaluated.
+    """Send an evaluation to SLURM, as a chain of links that continues by itself until everything is evaluated.
 
-    A link is told to end before its time limit and stores what it has; the next one continues from the journal, as one
-    after a link that was killed does. The chain ends when nothing is left, when `headgate` ends with a status that
+    A link is told to end before its time limit and stores what it has; the next one continues from the journal,
+    also after a link that was killed. The chain ends when nothing is left, when `headgate` ends with a status that
     another link would not change, or after `--links`.
 
     `headgate submit slurm -- run --roster roster.yaml --instances 100`
@@ -64,7 +64,7 @@ def slurm(
     limit_s = _seconds(time)
     if limit_s < evaluation.drain_s + 60:
         raise InvalidInputError(
-            f"--time {time} leaves a link no minute to work in: it is told to end {evaluation.drain_s} s before "
+            f"--time {time} leaves a link less than a minute to work: it is told to end {evaluation.drain_s} s before "
             "(drain_timeout_s and a minute)",
             next_step="Give it more time, or lower the setting drain_timeout_s.",
         )
@@ -127,8 +127,8 @@ def _refuse_private(evaluation: Evaluation) -> None:
         path = Path(place).expanduser().resolve()
         if any(path.is_relative_to(private) for private in _PRIVATE) or _file_system(path) in _IN_MEMORY:
             raise InvalidInputError(
-                f"{option} {path} is a folder of this machine alone, which the nodes of a chain do not see",
-                next_step=f"Name one that all nodes share by {option}, or say --shared where they do see it.",
+                f"{option} {path} is local to this machine, so the nodes of a chain do not see it",
+                next_step=f"Name a folder that all nodes share with {option}, or pass --shared if they do see it.",
             )
 
 

@@ -1,16 +1,16 @@
-// What a page does by itself: it is told of changes, opens dialogs, draws charts, and writes times in the reader's zone.
+// What a page does by itself: it receives updates, opens dialogs, draws charts, and writes times in the reader's zone.
 "use strict";
 (() => {
   const AGAIN_MS = 10000, LOST_MS = 15000, SILENT_MS = 40000;
   const byId = (id) => document.getElementById(id);
   const link = byId("link"), dialog = byId("dialog"), dialogBody = byId("dialog-body");
 
-  // On a phone the screens are a strip, of which the current one is to be seen.
+  // On a phone the navigation is a strip that scrolls: show the current screen in it.
   const here = document.querySelector(".top nav a[aria-current]");
   if (here) here.parentElement.scrollLeft = here.offsetLeft + here.offsetWidth / 2 - here.parentElement.clientWidth / 2;
 
   // Changes.
-  // A page that is being left asks for no news: refused after a sign-out, it would be loaded anew instead of left.
+  // A page that is being left requests no updates: refused after a sign-out, it would be reloaded instead of left.
   let leftAt = -Infinity;
   addEventListener("beforeunload", (event) => { leftAt = event.timeStamp; });
   function tick() {
@@ -43,8 +43,8 @@
     stream = null;
     isOpen = false;
   }
-  // A browser keeps six connections to a server, whatever the number of pages: were all taken by streams, nothing that is
-  // pressed would be answered. Of the pages that nobody sees one listens, so that the sources are asked on.
+  // A browser keeps six connections to a server, whatever the number of pages: if streams took them all, no click would be
+  // answered. Of the hidden pages, one listens, so that the sources are still polled.
   let isLeaving = false, seen = null;
   function seenOrNot() {
     if (isLeaving) return;
@@ -58,7 +58,7 @@
     const again = new Promise((resolve) => { seen = resolve; }), mine = seen;
     navigator.locks?.request("unseen", () => { if (seen === mine) { listen(); return again; } });
   }
-  // A page that hears nothing any more must not look as if it did.
+  // A page that receives nothing any more must not look current.
   function watchSilence() {
     if (document.hidden || Date.now() - newsAt < (isOpen ? SILENT_MS : LOST_MS)) return;
     document.body.classList.add("stale");
@@ -73,8 +73,8 @@
     addEventListener("pageshow", (event) => { if (event.persisted) { isLeaving = false; leftAt = -Infinity; seenOrNot(); } });
   }
 
-  // What is pressed, by pointer or space bar, stays what it is until that has become a click: news would make another
-  // row's button of it. A finger's click comes after it has let go.
+  // What is pressed, by pointer or space bar, is not updated until that has become a click: an update could turn it into
+  // another row's button. A finger's click comes after its release.
   const HELD_MS = 10000, CLICKED_MS = 300;
   let pressedAt = -Infinity, pressedOn = null, isBehind = false, lettingGo = 0;
   function press(event) {
@@ -112,7 +112,7 @@
   localTimes();
   document.addEventListener("htmx:after:swap", localTimes);
 
-  // Durations go on: a page may have been made a while ago, and stand open for hours.
+  // Durations keep counting: a page may have been made a while ago, and stay open for hours.
   function duration(seconds) {
     const [large, small, names] = seconds < 60 ? [seconds, null, "s"] : seconds < 3600 ? [seconds / 60, seconds % 60, "ms"] :
       seconds < 86400 ? [seconds / 3600, (seconds % 3600) / 60, "hm"] : [seconds / 86400, (seconds % 86400) / 3600, "dh"];
@@ -129,10 +129,10 @@
   setInterval(count, 1000);
   document.addEventListener("htmx:after:swap", count);
 
-  // Dialogs: a link or form that acts shows its answer in one; what the answer holds does so again.
+  // Dialogs: a link or form that acts shows its response in one; so do links and forms in that response.
   const ANSWER_MS = 30000;
   const UNANSWERED = `<p class="message bad" role="alert"><strong>The console did not answer.</strong>
-    See whether it was done before you press again.</p><div class="actions"><button type="button" data-close>Close</button></div>`;
+    Check whether it was done before you press again.</p><div class="actions"><button type="button" data-close>Close</button></div>`;
   let pressed = 0;
   async function show(address, options = {}) {
     const mine = ++pressed;

@@ -30,7 +30,7 @@
       bands.push({ series: [first, first + 1], fill: shade(colour, 16) });
     });
     place.replaceChildren();
-    const around = byStep ? 1 : given.span_s;  // else a single point has years around it
+    const around = byStep ? 1 : given.span_s;  // otherwise a single point would have years around it
     const range = xs.length === 1 ? { range: [xs[0] - around, xs[0] + around] } : {};
     return new uPlot({ width: place.clientWidth, height: 260, scales: { x: { time: !byStep, ...range }, y: { range: [0, 1] } }, axes: [axis({}), axis({ size: 44 })], cursor: { drag: { x: true, y: false } }, series, bands }, data, place);
   }
