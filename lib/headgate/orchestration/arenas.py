@@ -89,7 +89,7 @@ def arena_sentence(board: reports.ArenaBoard, result: ArenaResult) -> str:
         return head
     first = board.models[0]
     tied = sum(bool(set(one.groups) & set(first.groups)) for one in board.models[1:])
-    return f"{head}: {first.model} {first.rating:,.0f}" + (f"; {tied} more not told apart from it" if tied else "")
+    return f"{head}: {first.model} {first.rating:,.0f}" + (f"; {tied} more indistinguishable from it" if tied else "")
 
 
 async def _comparison_store(block: str) -> SampleStore | None:

@@ -79,7 +79,7 @@ def leaderboard_sentence(board: reports.Leaderboard) -> str:
         return "No scored samples to compare"
     first = board.standings[0]
     tied = [one.model for one in board.standings[1:] if set(one.groups) & set(first.groups)]
-    apart = f"; {len(tied)} more not told apart from it" if tied else ""
+    apart = f"; {len(tied)} more indistinguishable from it" if tied else ""
     apart += "; missing scores could change who is first" if first.could_move else ""
     scored = sum(one.samples for one in board.standings)
     return f"{len(board.standings)} models on {scored:,} scored samples: {first.model} {first.mean.mean:.3f}{apart}"
