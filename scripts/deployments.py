@@ -5,16 +5,75 @@
 
 from __future__ import annotations
 
+import json
 import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from itertools import accumulate
 from pathlib import Path
 from typing import Final
 
-from headgate.environments import available
-from headgate.orchestration import window_deployments
+from slugify import slugify
+
+from headgate.environments import EnvironmentSpec, available
 
 FILE: Final = Path(__file__).parents[1] / "prefect.yaml"
 FIRST: Final = "# One window per environment: written by `make reference`.\n"
 LAST: Final = "# The end of the windows.\n"
+
+
+WINDOW_EVERY_S: Final = 600
+WINDOW_S: Final = 540
+"""A window ends a minute before the next: so long a worker may take to start that one, and this one to drain."""
+
+SEED_ENVIRONMENTS: Final = frozenset(
+    {
+        "affine:abd",
+        "affine:ded",
+        "affine:sat",
+        "agentgym:alfworld",
+        "agentgym:babyai",
+        "agentgym:sciworld",
+        "agentgym:textcraft",
+        "agentgym:webshop",
+    }
+)
+"""Their schedules are on from the start; those of all others wait for somebody to turn them on."""
+
+_EPOCH: Final = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def window_deployments(specs: Sequence[EnvironmentSpec]) -> str:
+    """Return one entry of `deployments` in `prefect.yaml` for each environment; judged ones are left out.
+
+    The entries stand on the anchor `*window` of Headgate's own file. Windows whose schedule is on begin evenly spread
+    over their interval, so that one begins soon after they are deployed; the others begin halfway between two of them.
+
+    Args:
+        specs: of the environments.
+    """
+    sampled = sorted((spec for spec in specs if not spec.needs_judge), key=lambda spec: spec.name)
+    begun = list(accumulate(spec.name in SEED_ENVIRONMENTS for spec in sampled))
+    apart_s = WINDOW_EVERY_S / max(begun[-1:], default=1)
+    return "\n".join(_entry(spec, place, apart_s) for spec, place in zip(sampled, begun, strict=True))
+
+
+def _entry(spec: EnvironmentSpec, place: int, apart_s: float) -> str:
+    is_on = spec.name in SEED_ENVIRONMENTS
+    offset = timedelta(seconds=round((place - 1 if is_on else place - 0.5) * apart_s))
+    anchor = f"{_EPOCH + offset:%Y-%m-%dT%H:%M:%SZ}"
+    note = "" if is_on else " Its schedule is off until somebody turns it on."
+    description = f"Sample every model in {spec.name}, a window every ten minutes: {spec.summary}.{note}"
+    return (
+        "- <<: *window\n"
+        f"  name: {slugify(spec.name)}\n"
+        f"  description: {json.dumps(description, ensure_ascii=False)}\n"
+        f'  tags: [headgate, sampling, "{spec.name}"]\n'
+        f'  parameters: {{environment: "{spec.name}", duration_s: {WINDOW_S}}}\n'
+        "  schedules:\n"
+        f'  - {{slug: windows, interval: {WINDOW_EVERY_S}, anchor_date: "{anchor}", timezone: UTC'
+        f"{'' if is_on else ', active: false'}}}\n"
+    )
 
 
 def with_windows(text: str) -> str:

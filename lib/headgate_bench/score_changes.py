@@ -108,9 +108,9 @@ class ManyScoreChanges:
         found = (self._weights * self._ways).sum(axis=0)
         group = np.searchsorted(_EDGES, found, side="right")
         alike, corrections = self._counts[group, self._each], self._corrections[group, self._each]
-        wanted = _bounded(found + corrections / (alike + change.PRIOR))
+        wanted = np.clip(found + corrections / (alike + change.PRIOR), 0.0, 1.0 - change.LEAST)
         wanted -= change.CAUTION * np.sqrt(wanted * (1.0 - wanted) / (alike + change.PRIOR))
-        np.maximum(wanted, change.LEAST, out=wanted)
+        np.maximum(wanted, 0.0, out=wanted)
         alarms = self._bet(number, (alike >= change.FEWEST_ALIKE) & (self._count >= change.FEWEST + 2), wanted, scores)
         self._squares += float(((scores - wanted) ** 2).sum())
         self._scores += scores.size

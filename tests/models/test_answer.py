@@ -79,10 +79,24 @@ def test_cached_tokens_thoughts_and_the_bill_are_read_from_the_usage_and_nonsens
     assert (answer.prompt_tokens, answer.completion_tokens) == (100, 50)
 
 
-def test_thoughts_that_are_counted_beside_the_completion_are_counted_with_it() -> None:
-    usage = {"prompt_tokens": 100, "completion_tokens": 50, "total_tokens": 180} | DETAILS
-    answer = read_completion(completion("x", usage=usage)).said
-    assert (answer.completion_tokens, answer.reasoning_tokens) == (80, 30)
+@pytest.mark.parametrize(
+    ("usage", "found"),
+    [
+        ({"total_tokens": 180} | DETAILS, (80, 30)),
+        ({"total_tokens": 950}, (850, 800)),
+        ({"total_tokens": 180, "completion_tokens": None}, (80, 0)),
+        ({"total_tokens": 150}, (50, 0)),
+        ({"total_tokens": 90}, (50, 0)),
+        ({"total_tokens": 950, "cache_creation_input_tokens": 800}, (50, 0)),
+        ({"total_tokens": 950, "prompt_tokens_details": {"cached_tokens": 60}}, (50, 0)),
+        ({"total_tokens": 950, "prompt_tokens": None}, (50, 0)),
+    ],
+)
+def test_thoughts_that_are_counted_beside_the_completion_are_counted_with_it(
+    usage: dict[str, object], found: tuple[int, int]
+) -> None:
+    answer = read_completion(completion("x", usage={"prompt_tokens": 100, "completion_tokens": 50} | usage)).said
+    assert (answer.completion_tokens, answer.reasoning_tokens) == found
 
 
 @pytest.mark.parametrize(

@@ -36,3 +36,24 @@ async def test_a_server_that_is_busy_is_told_of_at_once(
                 monkeypatch.setattr(anyio, "sleep", waited)
                 with pytest.raises(error, match=str(status)):
                     await service.lease("headgate:models.example.com", 8, 60.0)
+
+
+async def test_the_register_is_read_whole_however_many_processes_were_killed() -> None:
+    entry = {"process": "p", "lease_s": 60, "limits": {"headgate:models.example.com": [1, 0, 1]}}
+    rows = [
+        {"name": f"headgate_slots_{number:04}", "updated": "2026-01-01T00:00:00+00:00", "value": entry}
+        for number in range(450)
+    ]
+
+    async def answer(request: web.Request) -> web.Response:
+        if not request.path.endswith("/variables/filter"):
+            return web.Response(status=404)
+        wanted = await request.json()
+        return web.json_response(rows[wanted.get("offset", 0) :][: wanted["limit"]])
+
+    server = web.Application()
+    server.router.add_route("*", "/{path:.*}", answer)
+    async with TestServer(server) as running:
+        with prefect_settings.temporary_settings({prefect_settings.PREFECT_API_URL: str(running.make_url("/api"))}):
+            async with open_slot_service() as service:
+                assert len({holder.name for holder in await service.holders()}) == 450

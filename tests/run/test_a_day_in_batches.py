@@ -28,6 +28,9 @@ RATES = {"test:a": 96.0, "test:b": 192.0}
 class Provider:
     """Answers at once, and batches after hours; a few take longer than anybody waits."""
 
+    takes_s = 0.0
+    """Of each batch; 0 draws it."""
+
     def __init__(self, clock: LoopClock, down_s: float) -> None:
         self.clock, self.rng = clock, random.Random(7)
         self.up_at = START + down_s
@@ -49,6 +52,7 @@ class Provider:
 
     async def create(self, model: Model, key: str, file_id: str) -> BatchStatus:
         takes_s = 40 * 3600.0 if self.rng.random() < 0.04 else self.rng.uniform(60.0, 8 * 3600.0)
+        takes_s = self.takes_s or takes_s
         self.batches[f"batch-{key}"] = (key, file_id, self.clock.wall() + takes_s)
         self.batched.update(self.files[file_id])
         return await self.status(model, f"batch-{key}")
@@ -159,11 +163,11 @@ def test_batches_that_fail_for_an_hour_hold_nothing_up_and_are_tried_again(tmp_p
     assert {sample.error_kind for sample in store.samples} == {None}
 
 
-def spent_in(folder: Path) -> list[Spending]:
+def spent_in(folder: Path, hours: float = 12.0) -> list[Spending]:
     """Return what a journal says was spent of each model."""
     journal = Journal(folder, "main")
     try:
-        news = journal.exchange_spending({}, START + 12 * 3600.0)
+        news = journal.exchange_spending({}, START + hours * 3600.0)
         return [spent for answer in news.values() for _, spent in answer.news]
     finally:
         journal.close()
@@ -181,11 +185,40 @@ def test_what_comes_back_from_a_batch_is_paid_for_once_whichever_run_asked_for_i
     assert sum(spent.cost_micro for spent in spent_in(tmp_path)) == came_back
 
 
+def test_what_a_batch_answers_after_its_request_was_asked_at_once_is_paid_for_as_well(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Provider, "takes_s", 23.8 * 3600.0)
+    store, provider, told = day(tmp_path, "auto", 30.0)
+    ended = [one for one in told if isinstance(one, events.BatchEnded)]
+    assert ended
+    assert {one.answered for one in ended} == {0}, "its due day was over before"
+    cost = sum(sample.cost_micro or 0 for sample in store.samples)
+    assert cost == NOW_COST * provider.asked.total() > 0
+    twice = sum(one.left for one in ended)
+    assert sum(spent.cost_micro for spent in spent_in(tmp_path, 30.0)) == cost + BATCH_COST * twice
+
+
 def test_requests_in_batches_hold_what_they_may_take_of_a_budget_in_money(tmp_path: Path) -> None:
     _, provider, told = day(tmp_path, "batch", 3.0, daily_cost=0.0003)
     assert 3 * 15 <= provider.batched.total() <= 3 * 300 / BATCH_COST, "of 108 that were due"
     assert any(isinstance(one, events.DailyBudgetSpent) for one in told)
     assert not provider.asked
+
+
+def test_what_a_batch_leaves_unanswered_holds_nothing_of_the_budget_that_it_is_asked_with_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def unanswered(self: Provider, _: Model, batch: BatchStatus) -> AsyncIterator[tuple[str, ChatReply | None]]:
+        for custom_id in self.files[batch.files[0]]:
+            yield custom_id, None
+
+    monkeypatch.setattr(Provider, "takes_s", 6 * 3600.0)
+    monkeypatch.setattr(Provider, "results", unanswered)
+    store, _, _ = day(tmp_path, "batch", 20.0, daily_cost=0.0003)
+    for model in range(3):
+        spent = sum(sample.cost_micro or 0 for sample in store.samples if sample.model == f"m{model}@main")
+        assert 300 - 2 * NOW_COST <= spent <= 300
 
 
 @pytest.mark.parametrize("daily_cost", [0.0003, 0.00006])

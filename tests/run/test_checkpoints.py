@@ -140,6 +140,20 @@ def test_shards_vouch_for_a_folder_once_all_of_them_are_there(tmp_path: Path) ->
     assert len(folder.whole(5.0 + SETTLE_S)) == 1
 
 
+def test_shards_of_every_index_have_to_be_there(tmp_path: Path) -> None:
+    folder = CheckpointFolder(str(tmp_path), environ={})
+    (tmp_path / "step_1").mkdir()
+    for part in ("adapter", "model"):
+        index = {"weight_map": {"a": f"{part}-1.safetensors"}}
+        (tmp_path / "step_1" / f"{part}.safetensors.index.json").write_text(json.dumps(index))
+    (tmp_path / "step_1" / "adapter-1.safetensors").write_bytes(b"1")
+    folder.whole(0.0)
+    assert folder.whole(SETTLE_S) == []
+    (tmp_path / "step_1" / "model-1.safetensors").write_bytes(b"1")
+    folder.whole(5.0)
+    assert len(folder.whole(5.0 + SETTLE_S)) == 1
+
+
 @pytest.mark.parametrize(
     ("given", "says"),
     [

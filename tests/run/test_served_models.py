@@ -281,7 +281,7 @@ async def test_an_engine_that_ends_at_every_request_has_its_model_given_up_and_l
     told = Told()
     (tmp_path / "crash").touch()
     result = await sampled(tmp_path, StaticRoster([tiny("weak", tmp_path)]), told)
-    assert "its engine keeps failing" in result.given_up["weak@main"]
+    assert "its engine does not run" in result.given_up["weak@main"]
     assert "illegal memory access" in result.given_up["weak@main"]
     assert (result.samples, result.open_tasks) == (0, 0)
     assert sum(isinstance(event, events.WorkerFailed) for event in told.events) == 2

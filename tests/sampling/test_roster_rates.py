@@ -35,7 +35,7 @@ def test_limits_of_all_levels_are_read() -> None:
     [
         ({"output_tokens_per_minute": 0}, {}, "output_tokens_per_minute: must be greater than or equal to 1"),
         ({"key_limits": {"requests_per_minute": 0}}, {}, "key_limits.requests_per_minute: must be greater"),
-        ({"key_limits": {"requests": 5}}, {}, "key_limits.requests: Extra inputs are not permitted"),
+        ({"key_limits": {"requests": 5}}, {}, "key_limits.requests: is unknown; did you mean 'requests_per_minute'?"),
         ({}, {"organisations": {"acme": {"tokens_per_minute": -1}}}, "organisations, acme, tokens_per_minute: must be"),
         ({}, {"organisations": ["acme"]}, "organisations: must be a mapping"),
         ({"organisation": "acne"}, {"organisations": {"acme": {}}}, "did you mean 'acme'"),

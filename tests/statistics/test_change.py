@@ -88,3 +88,19 @@ def test_the_replay_of_the_benchmark_is_that_of_the_library(kind) -> None:  # ty
             break  # from here on the library begins anew, the replay goes on
         assert ours == [None] * models
     assert np.isfinite(many.spread)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.004, 0.03])
+def test_a_model_that_hardly_ever_succeeds_is_not_said_to_score_worse(share: float) -> None:
+    rng = random.Random(4)
+    change = ScoreChange(2)
+    drops = [change.add(f"e:{n % 2}", n % 500, float(rng.random() < share), n * 30.0) for n in range(12_000)]
+    assert [drop for drop in drops if drop is not None] == []
+    change.validate()
+
+
+def test_after_a_drop_to_nothing_no_further_one_is_told() -> None:
+    change = ScoreChange(1)
+    drops = [change.add("e", n % 500, float(n < 400), n * 30.0) for n in range(8_000)]
+    (drop,) = [drop for drop in drops if drop is not None]
+    assert (drop.after, drop.since) == (0.0, 400 * 30.0)

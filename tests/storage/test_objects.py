@@ -29,6 +29,13 @@ def test_an_object_that_was_put_is_given_back_and_listed(objects: ObjectStore) -
     assert listed == {name: len(name) * number for number, name in enumerate(NAMES)}
 
 
+def test_a_new_store_is_durable_with_all_of_its_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    flushed: list[Path] = []
+    monkeypatch.setattr("headgate.storage.objects.flush_folder", flushed.append)
+    FolderObjects(tmp_path / "a" / "b").put_many([("c/d", b"1")])
+    assert {tmp_path, tmp_path / "a", tmp_path / "a" / "b", tmp_path / "a" / "b" / "c"} <= set(flushed)
+
+
 @IN_BOTH
 def test_putting_again_replaces(objects: ObjectStore) -> None:
     objects.put_many([("a/b", b"old")])

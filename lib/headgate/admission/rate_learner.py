@@ -79,12 +79,6 @@ class RateLearner:
         is_heard: whether other processes have learnt the limit, and none of its own refusals has moved it since.
     """
 
-    __slots__ = (
-        "_amounts", "_answered", "_began_at", "_echoes", "_even_steps", "_failures", "_is_out", "_known", "_low",
-        "_measured", "_most", "_refused", "_refused_at", "_rest_s", "_rests_until", "_row", "_seen", "_since",
-        "_step_amount", "_step_at", "_steps", "_usual", "is_heard", "limit", "mean_reply", "pause_s", "unit",
-    )  # fmt: skip
-
     def __init__(self, now: float) -> None:
         self.unit = 0
         self.limit = math.inf

@@ -50,7 +50,6 @@ EVERY_S: Final = 1.0
 _SILENCE_S: Final = 15.0
 _RECHECK_S: Final = 5.0
 
-
 _SCREENS: Final[tuple[tuple[str, str, Callable[[FastAPI, Console], None]], ...]] = (
     ("/", "Now", now.add_routes),
     ("/matrix", "Models", matrix.add_routes),

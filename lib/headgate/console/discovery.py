@@ -26,6 +26,7 @@ class JournalSource(Source):
         self._place = place
         self._settings = settings
         self._sources = sources
+        self._replaced = set[ServedRun]()  # lost ones that later ones have taken over from, however those have ended
 
     def _found(self) -> dict[ServedRun, RunSource]:
         runs = [source for source in self._sources.of("run") if isinstance(source, RunSource)]
@@ -44,12 +45,13 @@ class JournalSource(Source):
         live = [*asked, *refused]
         for run, source in found.items():
             await self._follow_end(run, source, live, told.get(run, math.inf))
-        watched = self._found()
-        lost = [
-            run._asdict() | {"died_at": died_at} for run, died_at in told.items()
-            if time.time() - KEPT_S < died_at < math.inf and run not in watched
-            and not self._is_replaced(run, run.environments, died_at, live)
-        ]  # fmt: skip
+        died = {run: died_at for run, died_at in told.items() if time.time() - KEPT_S < died_at < math.inf}
+        self._replaced = {
+            run for run, at in died.items()
+            if run in self._replaced or self._is_replaced(run, run.environments, at, [*told])
+        }  # fmt: skip
+        known = self._found().keys() | self._replaced
+        lost = [run._asdict() | {"died_at": at} for run, at in died.items() if run not in known]
         shown = [{"campaign": run.campaign, "address": run.address, "why": why} for run, why in refused.items()]
         hidden = {str(path): why for path, why in unreadable.items()}
         return {"runs": len(live), "refused": shown, "unreadable": hidden, "lost": lost}, {}, len(told)

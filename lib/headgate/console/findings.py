@@ -106,9 +106,8 @@ def _silent(source: Source) -> Finding:
         was = f"; it was {state} when it last answered" if state and not before else before
         was += "; it did not leave its journal: it was killed, or its machine was lost" if source.left == "" else ""
         title, holds = f"{what} {source.name} has ended", f"nothing listens at {source.address} any more{was}"
-        severity, todo = "bad", "Its log says why. The same command takes up what was open."
-        if source.is_over:
-            severity, todo = "warn", ""
+        todo = "" if source.is_over else "Its log says why. The same command takes up what was open."
+        severity = "warn" if source.is_over else "bad"
         return Finding(f"gone {source.address}", severity, title, source.ended_by or holds, todo, source.down_since)
     todo = "Start it, or correct the address that the console was given."
     if source.kind == "placement":

@@ -52,13 +52,9 @@ def add_routes(app: FastAPI, console: Console) -> None:
         if run is None:
             return JSONResponse({"times": [], "lines": {}})
         name = request.query_params.get("key", "")
-        return JSONResponse(
-            {
-                "times": [round(at, 1) for at in run.history.times],
-                "lines": {line: run.history.series(f"{name} {line}") for line in LINES},
-                "refused": refused_share(run.history, name),
-            }
-        )
+        times = [round(at, 1) for at in run.history.times]
+        lines = {line: run.history.series(f"{name} {line}") for line in LINES}
+        return JSONResponse({"times": times, "lines": lines, "refused": refused_share(run.history, name)})
 
 
 def refused_share(history: History, name: str) -> list[float | None]:

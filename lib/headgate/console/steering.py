@@ -128,9 +128,8 @@ def _calls(source: Source, verb: str, targets: Sequence[str], form: Form) -> tup
     named, act = some_of(targets, 5), (source.kind, verb)
     if act == ("elastic", "scale"):
         number = value_of(form.get("workers") or "default", "workers")
-        says = "let the policy decide how many workers are awake"
-        if number is not None:
-            says = f"keep {number:g} workers awake, whatever the load"
+        left = "let the policy decide how many workers are awake"
+        says = left if number is None else f"keep {number:g} workers awake, whatever the load"
         return says, [("/elastic/v1/scale", {"workers": number})]
     if not targets:
         raise InvalidInputError("nothing is chosen", next_step="Choose what is meant, then press again.")

@@ -74,7 +74,8 @@ def _in_words(flaw: Any, model: type[BaseModel]) -> str:
     if not said.startswith("must "):
         return f"{place}: {said}" if place else said
     shown = "something else" if _SECRET.search(place.rpartition(".")[2]) else f"{flaw['input']!r:.120}"
-    return f"{place} {said}" if "(got " in said else f"{place} {said} (got {shown})"
+    told = f"{place or 'it'} {said}"
+    return told if "(got " in said else f"{told} (got {shown})"
 
 
 def _fields_at(model: type[BaseModel], place: Sequence[str | int]) -> list[str]:

@@ -22,7 +22,7 @@ _SHOWN = 8
 
 _OUTSIDE_DAILY_RATE: Final = 100.0
 _OUTSIDE_DATA_LENGTH: Final = 1_000_000
-"""A placeholder: only the worker knows the real number of tasks."""
+"""Not the real number of tasks, which only the worker knows."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -387,8 +387,11 @@ def _answer(
     thoughts = _first_count(
         _part_of(counts, "completion_tokens_details", "reasoning_tokens"), counts.get("reasoning_tokens")
     )
-    if thoughts and counts.get("total_tokens") == prompt + completion + thoughts:
-        completion += thoughts  # xAI counts them beside the completion
+    beside = _count(counts.get("total_tokens")) - prompt - completion
+    is_cached = cached or any(_count(value) for name, value in counts.items() if "cache" in name)
+    if prompt and beside > 0 and (beside == thoughts or not (thoughts or is_cached)):
+        # xAI counts thoughts beside the completion, Gemini in the total alone; some count what they cache beside, too.
+        completion, thoughts = completion + beside, beside if completion else thoughts
     said = ChatReply(
         tool_forms.text_with_calls(text, calls) if calls else text,
         prompt,

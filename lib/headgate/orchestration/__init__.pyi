@@ -33,7 +33,6 @@ from .placement.runner import PlacementTaskRunner as PlacementTaskRunner
 from .placement.place_roles import run_placing as run_placing
 from .placement.rounds import PlacingOrder as PlacingOrder
 from .sampling_run import run_evaluation as run_evaluation, run_sampling as run_sampling
-from .deployment_file import window_deployments as window_deployments
 from .slots.audit import (
     LimitReport as LimitReport,
     apply_limits as apply_limits,

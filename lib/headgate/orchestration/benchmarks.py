@@ -18,19 +18,18 @@ from prefect.states import Failed
 
 from blocks import PublishedReport, ReportStore
 from headgate.core import errors
+from headgate.core.tasks import first_ended
 from headgate.orchestration.artifacts import Outage, ProgressArtifact, markdown_table, publish, publish_link
+from headgate.orchestration.deployments import output_of
 from headgate.orchestration.inputs import report_store_for
 from headgate.orchestration.pages import figures_markdown, places_of, way_to_page, write_report
 from headgate.orchestration.phases import in_phase
-from headgate.orchestration.run_state import ended, heed_state, run_logger
+from headgate.orchestration.run_state import ended, heeding, run_logger
 from headgate.orchestration.stop_request import StopRequest, stop_on_signals
 from headgate.processes import child_process
 
 _GRACE_S: Final = 5.0
 """How long a scenario may take to exit; far below the 30 s after which a worker kills a cancelled run."""
-
-_LOOK_EVERY_S: Final = 5.0
-"""How often the API is asked whether the run is cancelled."""
 
 _MET: Final = 0
 _MISSED: Final = 4
@@ -173,7 +172,7 @@ async def _names(order: BenchOrder, folder: Path) -> tuple[str, ...]:
     Raises:
         InvalidInputError: if one of them is unknown, or the baseline file does not exist.
     """
-    listed = orjson.loads(await _headgate(("bench", "list", "--json"), folder))
+    listed = orjson.loads(await output_of("headgate.cli", ("bench", "list", "--json"), folder, os.environ))
     known = [one["scenario"] for one in listed]
     for name in (*order.scenarios, *order.changes):
         if name not in known:
@@ -227,22 +226,13 @@ class _Scenarios:
     async def _one(self, name: str) -> tuple[int | None, str]:
         """Run a scenario; return its exit status, or None if it was stopped, and the end of its output."""
         log = self._folder / f"{name}.log"
+        where: Any = {"environ": os.environ, "folder": self._folder, "log": log, "grace_s": _GRACE_S}
         async with (
-            child_process(
-                self._command(name), environ=os.environ, folder=self._folder, log=log, grace_s=_GRACE_S
-            ) as child,
-            asyncio.TaskGroup() as group,
+            child_process(self._command(name), **where) as child,
+            heeding(self._stop),
+            first_ended(child.ended(), self._stop.event.wait()) as (over, _),
         ):
-            over = group.create_task(child.ended())
-            asked = group.create_task(self._stop.event.wait())
-            while not (over.done() or asked.done()):
-                await asyncio.wait({over, asked}, timeout=_LOOK_EVERY_S, return_when=asyncio.FIRST_COMPLETED)
-                await heed_state(self._stop)
-            asked.cancel()
-            if over.done():
-                return over.result(), child.last_lines()
-            over.cancel()
-        return None, ""
+            return (over.result(), child.last_lines()) if over.done() else (None, "")
 
     def _command(self, name: str) -> list[str]:
         order = self._order
@@ -255,7 +245,8 @@ class _Scenarios:
 
 
 async def _publish(outcome: BenchOutcome, folder: Path, reports: ReportStore) -> PublishedReport:
-    made = orjson.loads(await _headgate(("bench", "report", "--json", "--output", "."), folder))
+    reporting = ("bench", "report", "--json", "--output", ".")
+    made = orjson.loads(await output_of("headgate.cli", reporting, folder, os.environ))
     files, figures = await asyncio.to_thread(_read, outcome, made, folder)
     published = await write_report(reports, files, "benchmarks")
     if figures:
@@ -276,21 +267,3 @@ def _read(
         for file in artifact["files"]:
             files[f"{name}-{Path(file).name}"] = (folder / file).read_bytes()
     return files, {figure["title"]: Path(figure["path"]).read_text("utf-8") for figure in made["figures"]}
-
-
-async def _headgate(arguments: Sequence[str], folder: Path) -> bytes:
-    """Return the output of a Headgate command, run in its own process in `folder`.
-
-    Raises:
-        HeadgateError: if it fails.
-    """
-    command = (sys.executable, "-m", "headgate.cli", *arguments)
-    pipe = asyncio.subprocess.PIPE
-    process = await asyncio.create_subprocess_exec(
-        *command, stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=pipe, cwd=folder
-    )
-    printed, said = await process.communicate()
-    if process.returncode:
-        end = said.decode(errors="replace")[-500:]
-        raise errors.HeadgateError(f"`headgate {' '.join(arguments)}` ended with status {process.returncode}: {end}")
-    return printed

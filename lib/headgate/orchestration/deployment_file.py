@@ -4,23 +4,17 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import json
 import re
-from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
-from itertools import accumulate
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, create_model, model_validator
-from slugify import slugify
 
 from headgate.core import errors
 from headgate.core.documents import read_document
 from headgate.core.errors import did_you_mean
 from headgate.core.flaws import flaws_raised
-from headgate.environments import EnvironmentSpec
 
 Steps = list[dict[str, Any]]
 """Prefect looks up a step by its name, which is its only key."""
@@ -185,57 +179,3 @@ def _validate_parameters(deployment: Deployment, flow: Any) -> None:
     model = create_model("Parameters", **fields)  # type: ignore[call-overload]  # fields are made at run time
     with flaws_raised(model, errors.InvalidInputError, f"deployment {deployment.name!r}: "):
         model.model_validate(deployment.parameters)
-
-
-WINDOW_EVERY_S: Final = 600
-WINDOW_S: Final = 540
-"""A window ends a minute before the next one: time for a worker to start that one, and for this one to drain."""
-
-SEED_ENVIRONMENTS: Final = frozenset(
-    {
-        "affine:abd",
-        "affine:ded",
-        "affine:sat",
-        "agentgym:alfworld",
-        "agentgym:babyai",
-        "agentgym:sciworld",
-        "agentgym:textcraft",
-        "agentgym:webshop",
-    }
-)
-"""Environments whose schedules are on from the start; the others' schedules must be turned on by hand."""
-
-_EPOCH: Final = datetime(2026, 1, 1, tzinfo=UTC)
-
-
-def window_deployments(specs: Sequence[EnvironmentSpec]) -> str:
-    """Return one entry of `deployments` in `prefect.yaml` for each environment; judged ones are left out.
-
-    The entries use the anchor `*window` of Headgate's own file. Windows whose schedule is on start evenly spread over
-    their interval, so that one starts soon after deployment; the others start halfway between two of them.
-
-    Args:
-        specs: the environments' specs.
-    """
-    sampled = sorted((spec for spec in specs if not spec.needs_judge), key=lambda spec: spec.name)
-    begun = list(accumulate(spec.name in SEED_ENVIRONMENTS for spec in sampled))
-    apart_s = WINDOW_EVERY_S / max(begun[-1:], default=1)
-    return "\n".join(_entry(spec, place, apart_s) for spec, place in zip(sampled, begun, strict=True))
-
-
-def _entry(spec: EnvironmentSpec, place: int, apart_s: float) -> str:
-    is_on = spec.name in SEED_ENVIRONMENTS
-    offset = timedelta(seconds=round((place - 1 if is_on else place - 0.5) * apart_s))
-    anchor = f"{_EPOCH + offset:%Y-%m-%dT%H:%M:%SZ}"
-    note = "" if is_on else " Its schedule is off until somebody turns it on."
-    description = f"Sample every model in {spec.name}, a window every ten minutes: {spec.summary}.{note}"
-    return (
-        "- <<: *window\n"
-        f"  name: {slugify(spec.name)}\n"
-        f"  description: {json.dumps(description, ensure_ascii=False)}\n"
-        f'  tags: [headgate, sampling, "{spec.name}"]\n'
-        f'  parameters: {{environment: "{spec.name}", duration_s: {WINDOW_S}}}\n'
-        "  schedules:\n"
-        f'  - {{slug: windows, interval: {WINDOW_EVERY_S}, anchor_date: "{anchor}", timezone: UTC'
-        f"{'' if is_on else ', active: false'}}}\n"
-    )

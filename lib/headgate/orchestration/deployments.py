@@ -75,26 +75,31 @@ async def deploy_all(file: Path, folder: Path, environ: Mapping[str, str]) -> No
     Raises:
         HeadgateError: with the command's output, if it failed.
     """
-    command = [sys.executable, "-m", "prefect", "--no-prompt", "deploy", "--all", "--prefect-file", str(file)]
-    process = await asyncio.create_subprocess_exec(
-        *command,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-        cwd=folder,
-        env=dict(environ),
-    )
+    await output_of("prefect", ("--no-prompt", "deploy", "--all", "--prefect-file", str(file)), folder, environ)
+
+
+async def output_of(module: str, arguments: Sequence[str], folder: Path, environ: Mapping[str, str]) -> bytes:
+    """Return what a module that is run as a program prints in a folder; it ends with whoever waits for it.
+
+    Raises:
+        HeadgateError: with what it said, if it failed.
+    """
+    pipe = asyncio.subprocess.PIPE
+    where: Any = {"cwd": folder, "env": dict(environ), "stdin": asyncio.subprocess.DEVNULL}
+    command = (sys.executable, "-m", module, *arguments)
+    process = await asyncio.create_subprocess_exec(*command, stdout=pipe, stderr=pipe, **where)
     try:
-        said, _ = await process.communicate()
+        printed, said = await process.communicate()
     finally:
         if process.returncode is None:
             process.kill()
             await process.wait()
-    if process.returncode != 0:
+    if process.returncode:
         raise errors.HeadgateError(
-            f"`prefect deploy --all` ended with exit status {process.returncode}",
-            next_step=f"It said:\n{said.decode(errors='replace')[-_TOLD:]}",
+            f"`{' '.join(command[2:])}` ended with exit status {process.returncode}",
+            next_step=f"It said:\n{(said or printed).decode(errors='replace')[-_TOLD:]}",
         )
+    return printed
 
 
 async def start_run(deployment: str, parameters: Mapping[str, Any] | None = None) -> FlowRun:

@@ -5,21 +5,19 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
-from contextlib import closing
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 from prefect.states import Completed
 
 from blocks import PublishedReport
 from headgate import reports
 from headgate.core import utc_text
-from headgate.orchestration.inputs import SamplingOrder, report_store_for, settings_of, store_for
+from headgate.orchestration.inputs import report_store_for
 from headgate.orchestration.pages import places_of, publish_board
 from headgate.orchestration.phases import in_phase
-from headgate.orchestration.run_state import run_logger, tell_problems
-
-_HOUR_S: Final = 3_600.0
+from headgate.orchestration.run_state import run_logger
+from headgate.orchestration.upkeep import samples_of
 
 
 async def run_leaderboard(
@@ -40,20 +38,11 @@ async def run_leaderboard(
     Raises:
         HeadgateError: if an argument cannot be used, or the store cannot be read.
     """
-    opened = await store_for(store, settings_of(SamplingOrder()))
     pages = await report_store_for(published_in)
     now = time.time()
-    reading = partial(
-        opened.scan,
-        environments=environments or None,
-        since=None if hours is None else now - hours * _HOUR_S,
-        columns=reports.LEADERBOARD_COLUMNS,
-    )
-    with closing(opened):
-        scan = await in_phase("read samples", reading)
-    tell_problems(scan.problems)
+    samples, _ = await samples_of(store, environments, hours, columns=reports.LEADERBOARD_COLUMNS)
     ranked = partial(reports.build_leaderboard, against=against, ks=tuple(dict.fromkeys(ks)), missing=missing)
-    board = await in_phase("compare models", lambda: asyncio.to_thread(ranked, scan.frame))
+    board = await in_phase("compare models", lambda: asyncio.to_thread(ranked, samples))
     reach = "all samples" if hours is None else f"samples of the last {hours:g} hours"
     period = f"{reach} before {utc_text(now)}"
     sentence = leaderboard_sentence(board)

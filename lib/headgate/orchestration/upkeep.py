@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 from contextlib import closing
 from functools import partial
 from typing import Any, Final
 
+import polars as pl
 from prefect.states import Completed
 
 from blocks import PublishedReport
@@ -27,6 +29,23 @@ _NOT_REPORTED: Final = ("conversation", "why")
 """Columns that can be large and that a report does not use."""
 
 
+async def samples_of(
+    store: str, environments: Sequence[str], hours: float | None, **wanted: Any
+) -> tuple[pl.DataFrame, str]:
+    """Return the samples of the last hours, or all, with the address of the store; what is left out is told.
+
+    Raises:
+        HeadgateError: if there is no such block, or the store cannot be read.
+    """
+    opened = await store_for(store, settings_of(SamplingOrder(environments=tuple(environments))))
+    since = None if hours is None else time.time() - hours * _HOUR_S
+    with closing(opened):
+        reading = partial(opened.scan, environments=environments or None, since=since, **wanted)
+        scan = await in_phase("read samples", reading)
+    tell_problems(scan.problems)
+    return scan.frame, opened.url
+
+
 async def run_report(
     *, hours: float, environments: tuple[str, ...], store: str, reports: str, title: str, missing: MissingRule = "bound"
 ) -> Any:
@@ -35,18 +54,13 @@ async def run_report(
     Raises:
         HeadgateError: if an argument cannot be used, or the store cannot be read.
     """
-    settings = settings_of(SamplingOrder(environments=environments))
-    opened = await store_for(store, settings)
     published_in = await report_store_for(reports)
     now = time.time()
-    reading = partial(opened.scan, environments=environments or None, since=now - hours * _HOUR_S)
-    with closing(opened):
-        scan = await in_phase("read samples", reading)
-    tell_problems(scan.problems)
-    rows = scan.frame.drop(_NOT_REPORTED, strict=False)
+    samples, url = await samples_of(store, environments, hours)
+    rows = samples.drop(_NOT_REPORTED, strict=False)
     period = f"the last {hours:g} hours before {utc_text(now)}"
     building = partial(
-        build_report, title=title, period=period, settings={"store": opened.url}, with_png=False, missing=missing
+        build_report, title=title, period=period, settings={"store": url}, with_png=False, missing=missing
     )
     made = await in_phase("build report", lambda: asyncio.to_thread(building, rows))
 
@@ -56,10 +70,10 @@ async def run_report(
         return written
 
     published = await in_phase("publish", publishing, asset=published_in.url, what="reports")
-    found = f"{scan.frame.height:,} samples" if scan.frame.height else f"no samples of {period} in {opened.url}"
+    found = f"{samples.height:,} samples" if samples.height else f"no samples of {period} in {url}"
     message = f"{found}: {published.places[_PAGE]}"
     run_logger().info("%s: %s", title, message)
-    return Completed(message=message, data={"samples": scan.frame.height, **places_of(published)})
+    return Completed(message=message, data={"samples": samples.height, **places_of(published)})
 
 
 async def _publish(report: Report, published: PublishedReport, title: str) -> None:

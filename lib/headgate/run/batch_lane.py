@@ -91,6 +91,7 @@ class BatchLane:
         sample_of: returns the id of the sample that a task, or a stage, is of.
         single: environments whose episodes end with their first reply.
         is_stopping: says whether nothing new is to be submitted.
+        freed: told the id of a task whose request lies in no batch any more, and has no reply from one.
         paid: told what came back of a model's requests, as (task id, reply); returns what is to be journaled with it.
         is_cheaper: says whether batches of a model are known to cost less.
     """
@@ -100,6 +101,7 @@ class BatchLane:
         self.sample_of: Callable[[str], str] = str
         self.single: Set[str] = frozenset()
         self.is_stopping: Callable[[], bool] = lambda: False
+        self.freed: Callable[[str], None] = lambda _: None
         self.paid: Callable[[str, Sequence[tuple[str, ChatReply]]], Mapping[str, Spending]] = lambda *_: {}
         self.is_cheaper: Callable[[Model], bool] = lambda _: False
         self._settings = settings
@@ -235,8 +237,9 @@ class BatchLane:
         for key in [key for sample in samples for key in self._of_sample.pop(sample, ())]:
             request = self._requests.pop(key)
             leave_group(request)
+            self.freed(request.task_id)
             batch = self._batches.get(request.batch)
-            if batch is not None and batch.open.pop(key, None) is not None and not batch.open:
+            if batch is not None and batch.give_up(request) and not batch.open:
                 batch.wake.set()
 
     def note_model(self, model: Model) -> None:
@@ -378,7 +381,7 @@ class BatchLane:
                 await self._submit(batch)
             found = await self._awaited(batch)
             batch.outcome = found.status, found.problem
-            if batch.open:
+            if batch.open or batch.unwanted:
                 await self._collect(batch, found)
         except _EndedError as ended:
             batch.outcome = ended.status, str(ended)
@@ -493,7 +496,7 @@ class BatchLane:
             kept: list[tuple[LaneRequest, ChatReply | None]] = []
             try:
                 async for custom_id, reply in self._sender.results(batch.asked, found):
-                    request = batch.open.get(custom_id)
+                    request = batch.open.get(custom_id) or batch.unwanted.get(custom_id)
                     if request is None or custom_id in seen:
                         batch.ignored += custom_id not in before
                         continue
@@ -517,6 +520,8 @@ class BatchLane:
         spent = self.paid(batch.record.model, [(one.task_id, reply) for one, reply in kept if reply is not None])
         await self._journaled(lambda journal: journal.batches.ended(texts, spent, self._clock.wall()))
         for request, reply in kept:
+            if batch.unwanted.pop(request.custom_id, None) is not None:
+                continue  # it is paid for, and nothing more
             if reply is None:
                 self._settled(request)
             else:
@@ -546,8 +551,9 @@ class BatchLane:
         request.stage = "now"
         leave_group(request)
         batch = self._batches.get(request.batch)
-        if batch is not None and batch.open.pop(request.custom_id, None) is not None:
+        if batch is not None and batch.give_up(request):
             batch.left += 1
+        self.freed(request.task_id)
         self.go_on(request.task_id)
 
     async def _journaled(self, change: Callable[[Any], T]) -> T:

@@ -220,14 +220,16 @@ class CheckpointFolder:
         return Entry(name, f"s3://{path}" if self.is_remote else path, sizes, changed, settles_s)
 
     def _is_vouched(self, path: str, sizes: Mapping[str, int]) -> bool:
-        """Return whether an index (`model.safetensors.index.json`) lists shards and all of them are there."""
-        for index in (file for file in sizes if file.endswith(_INDEX) and sizes[file] <= _MAX_INDEX_BYTES):
+        """Return whether every index (`model.safetensors.index.json`) lists shards that are all there."""
+        indexes = [file for file in sizes if file.endswith(_INDEX) and sizes[file] <= _MAX_INDEX_BYTES]
+        for index in indexes:
             try:
                 shards = set(json.loads(self._files.cat_file(f"{path}/{index}"))["weight_map"].values())
             except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError):
                 return False
-            return all(isinstance(shard, str) and sizes.get(shard) for shard in shards)
-        return False
+            if not all(isinstance(shard, str) and sizes.get(shard) for shard in shards):
+                return False
+        return bool(indexes)
 
 
 def _stamp(found: Mapping[str, Any]) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from headgate.core import Model, Task, checked_text
+from headgate.core import Model, Task, TaskId, checked_text
 from headgate.core.audit import record_change
 from headgate.core.errors import InvalidInputError, JournalError, NotFoundError, did_you_mean
 from headgate.core.events import ControlChanged
@@ -273,6 +273,7 @@ class Steering:
 
     Attributes:
         rates: the configured ones.
+        held: returns the tasks whose requests lie in batches, by id.
         stop: drains the run for a reason.
         recount: has the run count what its journal and its store say.
     """
@@ -284,6 +285,7 @@ class Steering:
     settling: Settling
     outside: Executor | None
     rates: Mapping[str, float]
+    held: Callable[[], Mapping[TaskId, Task]]
     stop: Callable[[str], None]
     recount: Callable[[], Awaitable[None]]
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock)  # changes are carried out once, in their order
@@ -359,12 +361,9 @@ class Steering:
 
     def _waiting(self) -> list[Task]:
         parts, dispatcher = self.parts, self.parts.dispatcher
-        ready = [*dispatcher.queue.items(), *dispatcher.aside.values()]
-        return [
-            *(task for task in ready if task.stage == ROLLOUT or self.stages.row_of(task.task_id) is None),
-            *parts.batches.items(),
-            *self.stages.waiting_tasks(),
-        ]
+        ready = [*dispatcher.queue.items(), *dispatcher.aside.values(), *self.held().values()]
+        unbegun = [task for task in ready if task.stage == ROLLOUT or self.stages.row_of(task.task_id) is None]
+        return [*unbegun, *parts.batches.items(), *self.stages.waiting_tasks()]
 
     async def _carry_out(self, change: ControlChange) -> None:
         parts = self.parts

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, Final, Self, Unpack
+from typing import TYPE_CHECKING, Any, Final, Unpack
 
 import polars as pl
 
@@ -170,7 +170,8 @@ async def follow_checkpoints(
     machine = Machine(keeps_engines=True)
     watch["engine_hosts"] = watch.get("engine_hosts") or machine
     tasks = MatrixTasks.among(environments, order.instances, settings.repeats)
-    with closing(folder), _Sole(settings, order) as sole:
+    with closing(folder), closing(_Sole(settings, order)) as sole:
+        sole.take()
         follower = _Follower(settings, order, store, judge, tasks, watch, folder, sole, on_curve)
         stop = watch.get("stop") or asyncio.Event()
         try:
@@ -385,11 +386,8 @@ class _Sole:
 
             self._lock = PostgresLock(settings.journal, f"headgate follow {name}")
 
-    def __enter__(self) -> Self:
-        self.take()
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
+        """Let another one be it; legal also for who was none."""
         self._lock.give_back()
 
     def take(self) -> None:

@@ -383,7 +383,10 @@ class Inquiry:
             before = self._why(stage_id)
             if before.state not in (_UNKNOWN, "waiting"):
                 before = self._with_requests(before, row, stage_id)
-                reason = f"its {self._stages.stage_of(stage_id)} is {before.state}: {before.reason}"
+                stage = self._stages.stage_of(stage_id)
+                failed = (one for each in self._stages.rows() if stage == JUDGE for one in each.problems.values())
+                last = next((f"; a judgement has failed: {one}" for one in failed), "")
+                reason = f"its {stage} is {before.state}: {before.reason}{last}"
                 gate = found.gate if before.gate == "none" else before.gate
                 return replace(before, task_id=task_id, state=found.state, gate=gate, reason=reason)
         return found

@@ -34,13 +34,15 @@ class LaneGroup:
 class LaneBatch:
     """A batch under way.
 
-    `open` are the requests that have no end yet, by `custom_id`; `model` is asked about it, None until one may be,
+    `open` are the requests that have no end yet, by `custom_id`, and `unwanted` those of which nobody waits for a reply
+    any more, which is billed all the same; `model` is asked about it, None until one may be,
     and `moved_to` where that is which may not. `outcome` is how it ended at its provider, and why; None until then.
     """
 
     record: BatchRecord
     model: Model | None = None
     open: dict[str, LaneRequest] = field(default_factory=dict)
+    unwanted: dict[str, LaneRequest] = field(default_factory=dict)
     moved_to: str = ""
     data: bytes = b""
     done: int = 0
@@ -57,6 +59,13 @@ class LaneBatch:
         """Who is asked about it."""
         assert self.model is not None, "it is followed as soon as its model is known"
         return self.model
+
+    def give_up(self, request: LaneRequest) -> bool:
+        """Wait for a request no longer; return whether it was waited for."""
+        if self.open.pop(request.custom_id, None) is None:
+            return False
+        self.unwanted[request.custom_id] = request
+        return True
 
     def note_model(self, model: Model) -> None:
         """Ask the model from now on, where the batch was submitted: no key is told to a place that never had it."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -172,6 +172,7 @@ class RequestSide:
         self.batches = batches
         if batches is not None:
             batches.is_cheaper, batches.paid = prices.batch_is_cheaper, self._paid
+            batches.freed = lambda task_id: self.budgets.ended(in_batch(task_id))
         self.idle: Callable[[str], None] = lambda _: None
         self.busy: Callable[[str], None] = lambda _: None
         self.ready: Callable[[str], int] = lambda _: 0
@@ -275,8 +276,6 @@ class RequestSide:
         """Forget requests in batches of samples that are durable, or are not taken any more."""
         if self.batches is not None:
             self.batches.forget(samples)
-            for sample in samples:
-                self.budgets.ended(in_batch(sample))
 
     def _paid(self, alias: str, answered: Sequence[tuple[str, ChatReply]]) -> Mapping[str, Spending]:
         """Count what came back from a batch; its replies are durable together with the spending that is returned."""
@@ -367,10 +366,6 @@ class RequestSide:
             for name, keys in asked.items()
             for key in keys or (RequestStatus(*name, Domain.CHAT.value, (), cap=caps[name], limit=caps[name]),)
         )
-
-    def models(self) -> Iterable[str]:
-        """Return the keys of the models that may be asked."""
-        return self._keys.keys()
 
 
 def in_batch(task_id: str) -> str:

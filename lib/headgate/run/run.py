@@ -173,6 +173,7 @@ class Run:
             self._settling,
             self._outside,
             rates=rates,
+            held=lambda: self._loop.held,
             stop=self.stop,
             recount=self._recount,
         )
@@ -441,11 +442,9 @@ class Run:
 
     async def _wait_until_durable(self) -> None:
         """Wait `STOP_WITHIN_S` at most for the last samples to be durable; else their tasks stay open and run again."""
-        try:
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(STOP_WITHIN_S):
                 await self._acceptance.drained()
-        except TimeoutError:
-            return
 
     async def _close(self) -> tuple[int, int, frozenset[Cell]]:
         journal, left_out = self.journal.journal, self._demand.left_out
@@ -509,7 +508,7 @@ class Run:
     def _engines_fail(self, model: str, why: str) -> None:
         """Give up a model whose engines do not start, in a run that ends on its own."""
         if self.plan.stop_when_idle and self.plan.settings.early_stop and model not in self._settling.given_up:
-            self._settling.give_up(model, f"its engine keeps failing: {why}")
+            self._settling.give_up(model, f"its engine does not run: {why}")
 
     async def _writable(self) -> None:
         """Return once the journal can be written: while its disk is full, no work starts that it could not record."""

@@ -423,6 +423,9 @@ def _checked(place: str, section: type[Section], fields: object, problems: list[
             name = ".".join(str(part) for part in problem["loc"])
             if problem["type"] == "missing":
                 problems.append(f"{place}, {name}: is missing; every entry needs one")
+            elif problem["type"] == "extra_forbidden":
+                hint = _nearest(str(problem["loc"][-1]), RateSection.model_fields)
+                problems.append(f"{place}, {name}: is unknown{hint}")
             else:
                 given = "[redacted]" if name == "api_key" else _shown(problem["input"])
                 hint = "; put it in quotes" if problem["type"] == "string_type" else ""

@@ -36,7 +36,7 @@ EDGES: Final = (0.03, 0.1, 0.25, 0.5, 0.75, 0.9, 0.97)
 """Boundaries between groups of similar expectations; the mean error of each group is learnt, and corrected for."""
 
 LEAST: Final = 0.02
-"""Expectations stay at least this far from 0 and 1."""
+"""Expectations stay at least this far from 0 and 1, until corrections show otherwise."""
 
 MEMORY: Final = 4_000.0
 """How many samples of a pair the mean and the corrections remember."""
@@ -228,8 +228,9 @@ class _Level:
         self._expected = found
         self._group = group = bisect(EDGES, found)
         self._alike = alike = self._counts[group]
-        found = _chance(found + self._corrections[group] / (alike + PRIOR))
-        return max(found - CAUTION * math.sqrt(found * (1.0 - found) / (alike + PRIOR)), LEAST)
+        # Nothing is bet on a model that always fails: `LEAST` is no floor of what it is expected to make.
+        found = min(max(found + self._corrections[group] / (alike + PRIOR), 0.0), _MOST)
+        return max(found - CAUTION * math.sqrt(found * (1.0 - found) / (alike + PRIOR)), 0.0)
 
     def may_bet(self) -> bool:
         """Return whether there are enough samples, of the pair and with a similar expectation, to bet."""

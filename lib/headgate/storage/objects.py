@@ -253,7 +253,11 @@ class FolderObjects:
         if folder in self._durable_folders and folder.is_dir():
             return
         if folder == self._root:
+            made = [each for each in folder.parents if not each.is_dir()]
             folder.mkdir(parents=True, exist_ok=True)
+            for each in (folder, *made):
+                with contextlib.suppress(PermissionError):  # a folder that others own was there before
+                    flush_folder(each.parent)
         else:
             self._make(folder.parent)
             folder.mkdir(exist_ok=True)

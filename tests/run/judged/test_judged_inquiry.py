@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from headgate.config import Settings
-from headgate.core import SystemClock, errors, task_id_of
+from headgate.core import ErrorKind, SystemClock, errors, task_id_of
 from headgate.core.events import MonitorStarted
 from headgate.core.status import CampaignStatus
 from headgate.models import FaultPlan, serve
@@ -64,6 +64,13 @@ def test_a_judge_in_a_storm_is_named_with_the_time_of_its_end(tmp_path: Path) ->
     assert held
     assert all(0 < found.until - told["now"] < 120 for found in held)
     assert all(found.state == "waiting" for found in held)
+
+
+def test_a_judge_whose_quota_is_used_up_is_told_as_that(tmp_path: Path) -> None:
+    told = asked_at(JudgedWorld(tmp_path), Providers(judge=lambda at: ErrorKind.QUOTA if at < 30.0 else None), 20.0)
+    waiting = [found for found in told["why"] if found.reason.startswith("its judge is queued")]
+    assert waiting
+    assert all("; a judgement has failed: " in found.reason for found in waiting)
 
 
 def test_open_samples_and_counts_are_told_as_they_are(tmp_path: Path) -> None:

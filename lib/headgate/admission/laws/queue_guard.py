@@ -45,20 +45,6 @@ class LatencyCohorts:
         variance: of the logarithm of latency, as measured so far.
     """
 
-    __slots__ = (
-        "_answered",
-        "_ended",
-        "_enough",
-        "_recruited",
-        "_share",
-        "_squares",
-        "_sum",
-        "_wanted",
-        "_weight",
-        "number",
-        "variance",
-    )
-
     def __init__(self, first: int, answered_share: float) -> None:
         self.number = 0
         self.variance = 0.25

@@ -113,11 +113,7 @@ class ElasticService:
 
     @property
     def _steps(self) -> Steps:
-        """What it works by.
-
-        Raises:
-            PoolClosedError: it has not been entered.
-        """
+        """What it works by; raises PoolClosedError where it has not been entered."""
         if self._entered is None:
             raise PoolClosedError(
                 f"The elastic pool {self.name} is not open yet",

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 from uuid import UUID
 
 import httpx
@@ -111,6 +111,8 @@ def known_slots(limit: str, holders: Iterable[Holder]) -> int:
     return sum(peer.held for peer in peers_at(limit, holders))
 
 
+_Listing = Literal["/v2/concurrency_limits/filter", "/variables/filter"]
+
 _CALL_S: Final = 10.0
 _PAGE: Final = 200
 _BUSY: Final = frozenset({408, 429, 503})
@@ -184,13 +186,8 @@ class SlotService:
 
     async def limits(self) -> list[tuple[str, LimitSeen]]:
         """Return every limit of the server by name, except those that Prefect keeps for deployments and tags."""
-        found: list[tuple[str, LimitSeen]] = []
-        while True:
-            page = {"limit": _PAGE, "offset": len(found)}
-            rows = (await _answer(self._client.request("POST", "/v2/concurrency_limits/filter", json=page))).json()
-            found += [(row["name"], _seen(row)) for row in rows]
-            if len(rows) < _PAGE:
-                return [limit for limit in found if not limit[0].startswith(("deployment:", "tag:"))]
+        rows, _ = await self._listed("/v2/concurrency_limits/filter")
+        return [(row["name"], _seen(row)) for row in rows if not row["name"].startswith(("deployment:", "tag:"))]
 
     async def set_limit(self, name: str, slots: int, *, only_missing: bool = False) -> bool:
         """Create a limit, or give an existing one this number; return whether anything changed."""
@@ -262,11 +259,19 @@ class SlotService:
 
     async def holders(self) -> list[Holder]:
         """Return the register: every process that has written to it, including dead ones."""
-        wanted = {"variables": {"name": {"like_": REGISTER_PREFIX}}, "limit": _PAGE}
-        answer = await _answer(self._client.request("POST", "/variables/filter", json=wanted))
-        now = server_time(answer)
-        found = (holder_of(variable, now) for variable in answer.json())
+        rows, now = await self._listed("/variables/filter", variables={"name": {"like_": REGISTER_PREFIX}})
+        found = (holder_of(variable, now) for variable in rows)
         return [holder for holder in found if holder is not None]
+
+    async def _listed(self, path: _Listing, **wanted: Any) -> tuple[list[Any], datetime]:
+        """Return all rows of a listing, page by page, and the server's time."""
+        rows: list[Any] = []
+        while True:
+            page = wanted | {"limit": _PAGE, "offset": len(rows)}
+            answer = await _answer(self._client.request("POST", path, json=page))
+            rows += answer.json()
+            if len(rows) < page["offset"] + _PAGE:
+                return rows, server_time(answer)
 
     async def write_entry(self, holder: str, value: Mapping[str, Any], *, is_first: bool) -> None:
         """Write a process's entry in the register."""

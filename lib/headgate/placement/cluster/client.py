@@ -320,11 +320,6 @@ class Placement:
         return self
 
     def __exit__(self, _kind: object, error: object, _trace: object) -> None:
-        match error:
-            case KeyboardInterrupt():
-                by = "Ctrl-C ended its driver"
-            case SystemExit(code=code) if code in _TERMINATED:
-                by = "SIGTERM ended its driver"
-            case _:
-                by = "its driver ended"
-        self.close(why=by)
+        is_terminated = isinstance(error, SystemExit) and error.code in _TERMINATED
+        by = "SIGTERM" if is_terminated else "Ctrl-C" if isinstance(error, KeyboardInterrupt) else ""
+        self.close(why=f"{by} ended its driver" if by else "its driver ended")

@@ -113,7 +113,7 @@ class Broker:
             self._tell(host=name, where=asdict(where))
             view = work.wait()
             self._tell(gone=name, why=f"its place is {view.stage}: {view.note}" if view.note else "it has ended")
-        except HeadgateError as error:
-            self._tell(gone=name, why=str(error))
         except Exception as error:  # noqa: BLE001 - reported to the run, which asks again; Ray may raise anything
-            self._tell(gone=name, why=f"{type(error).__name__}: {' '.join(str(error).split())[:300]}")
+            kind = "" if isinstance(error, HeadgateError) else f"{type(error).__name__}: "
+            self._tell(gone=name, why=f"{kind}{' '.join(str(error).split())[:300]}")
+            self.drop(name)  # a host that has its place but does not answer would keep it

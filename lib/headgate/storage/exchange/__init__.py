@@ -1,1 +1,1 @@
-"""Export and import of samples, in the formats of the tools that evaluators use."""
+"""Sample files in the formats of the tools that evaluators use, read and written."""
