@@ -24,7 +24,7 @@ LAST: Final = "# The end of the windows.\n"
 
 WINDOW_EVERY_S: Final = 600
 WINDOW_S: Final = 540
-"""A window ends a minute before the next: so long a worker may take to start that one, and this one to drain."""
+"""A window ends a minute before the next one: time for a worker to start that one, and for this one to drain."""
 
 SEED_ENVIRONMENTS: Final = frozenset(
     {
@@ -38,7 +38,7 @@ SEED_ENVIRONMENTS: Final = frozenset(
         "agentgym:webshop",
     }
 )
-"""Their schedules are on from the start; those of all others wait for somebody to turn them on."""
+"""Environments whose schedules are on from the start; the others' schedules must be turned on by hand."""
 
 _EPOCH: Final = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -46,8 +46,8 @@ _EPOCH: Final = datetime(2026, 1, 1, tzinfo=UTC)
 def window_deployments(specs: Sequence[EnvironmentSpec]) -> str:
     """Return one entry of `deployments` in `prefect.yaml` for each environment; judged ones are left out.
 
-    The entries stand on the anchor `*window` of Headgate's own file. Windows whose schedule is on begin evenly spread
-    over their interval, so that one begins soon after they are deployed; the others begin halfway between two of them.
+    The entries use the anchor `*window` of Headgate's own file. Windows whose schedule is on start evenly spread
+    over their interval, so that one starts soon after deployment; the others start halfway between two of them.
 
     Args:
         specs: of the environments.

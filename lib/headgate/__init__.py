@@ -4,7 +4,7 @@
 
     scores = await headgate.evaluate("baselines", "affine:sat", instances=20)
 
-Names are loaded when they are first asked for. Rooms (`headgate.jobqueue`, `headgate.placement`, …) offer the rest.
+Names are loaded on first use. Subpackages (`headgate.jobqueue`, `headgate.placement`, …) offer the rest.
 """
 
 from typing import Any
@@ -20,6 +20,6 @@ def __getattr__(name: str) -> Any:
     try:
         return _attribute(name)
     except ModuleNotFoundError as missing:
-        from headgate.core import missing_extra  # noqa: PLC0415 - nothing of Headgate is loaded before it is asked for
+        from headgate.core import missing_extra  # noqa: PLC0415 - importing headgate loads nothing else of it
 
         raise missing_extra(missing, f"{__name__}.{name}") or missing from missing

@@ -1,4 +1,4 @@
-"""Evaluations from Python, without Prefect: what a notebook awaits, and the scores that it shows."""
+"""Evaluations from Python, without Prefect: coroutines for a notebook, and the scores that it displays."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ from headgate.sampling import RosterSource, StaticRoster, mapped_roster
 from headgate.storage import SampleStore, open_store, sample_store
 
 Models = str | Path | Model | Mapping[str, Any] | Iterable[Model]
-"""Whom to sample: a roster (a file, an http(s) URL, or `baselines`), models, or a mapping of names to what a roster
-says of each, or to the address alone."""
+"""The models to sample: a roster (a file, an http(s) URL, or `baselines`), models, or a mapping of names to roster
+entries or plain addresses."""
 
 Environments = str | Environment | Iterable[str | Environment]
-"""Where: names, patterns such as `reasoning-gym:*`, or objects. None is all that are installed and need no judge."""
+"""The environments: names, patterns such as `reasoning-gym:*`, or objects. None: all installed ones without a judge."""
 
 _COLUMNS: Final = (
     *LEADERBOARD_COLUMNS,
@@ -53,12 +53,12 @@ _SHOWN_WIDTH: Final = 120
 
 @dataclass(frozen=True)
 class Scores:
-    """What samples say about models; shows itself as a table.
+    """The scores of samples, by model; displays itself as a table.
 
     Attributes:
-        samples: a row each, conversations left out.
-        against: model that the others are compared with; the best by mean when empty.
-        ks: of pass@k and maj@k.
+        samples: one row each, without the conversations.
+        against: the model that the others are compared with; the best by mean when empty.
+        ks: the values of k for pass@k and maj@k.
         missing: what samples without a score count as; see `headgate.reports.build_leaderboard`.
     """
 
@@ -106,7 +106,7 @@ class Scores:
 
 @dataclass(frozen=True, repr=False)
 class Evaluation(Scores):
-    """The scores that a run ended with.
+    """The scores at the end of a run.
 
     Attributes:
         result: what the run did: how many samples it took, why it ended, which models it gave up.
@@ -128,21 +128,21 @@ async def evaluate(
 ) -> Evaluation:
     """Score models on the same tasks of each environment, and return the scores.
 
-    What the store has of it already is not sampled again: the same call goes on where it was stopped. Ctrl-C lets
-    episodes in progress end, stores them, and returns what there is; a second one gives them up.
+    Samples that the store already has are not taken again: the same call continues where it was stopped. Ctrl-C lets
+    episodes in progress end, stores them, and returns what there is; a second one abandons them.
 
     Args:
         models: see `Models`.
         environments: see `Environments`.
-        instances: tasks per model and environment; with the setting `repeats`, so many samples of each, and pass@k and
-            maj@k in the scores.
-        progress: show a bar.
+        instances: tasks per model and environment; the setting `repeats` takes several samples of each, and adds pass@k
+            and maj@k to the scores.
+        progress: show a progress bar.
         settings: any setting of `headgate run`, such as `store="s3://bucket/prefix"`, `campaign="tuesday"` or
-            `num_evaluation_workers=64`; those left out come from variables `HEADGATE_…` and their defaults.
+            `num_evaluation_workers=64`; others come from variables `HEADGATE_…` or their defaults.
 
     Raises:
         InvalidInputError: if a model, environment or setting cannot be used.
-        StoreNotWritableError: if there is no place for the samples.
+        StoreNotWritableError: if the samples cannot be stored.
     """
     return await _sampled(models, environments, progress, {**settings, "instances": instances}, None)
 
@@ -155,13 +155,13 @@ async def keep_sampling(
     progress: bool = True,
     **settings: Any,
 ) -> Evaluation:
-    """Sample models at their daily rates until Ctrl-C or for `duration_s`, and return the scores of what was sampled.
+    """Sample models at their daily rates until Ctrl-C or for `duration_s`, and return the scores of these samples.
 
-    Models, environments and settings are as for `evaluate`; `rates="*=2000"`, say.
+    Models, environments and settings are as in `evaluate`, for example `rates="*=2000"`.
 
     Raises:
         InvalidInputError: if a model, environment or setting cannot be used.
-        StoreNotWritableError: if there is no place for the samples.
+        StoreNotWritableError: if the samples cannot be stored.
     """
     if settings.get("instances") is not None:
         raise InvalidInputError("keep_sampling takes no instances", next_step="`headgate.evaluate` takes them.")
@@ -256,14 +256,14 @@ async def _roster_of(models: Models, settings: Settings) -> AsyncIterator[Roster
             f"a model is a headgate.Model (got {strangers[0]!r})",
             next_step="Give models, a mapping of names to addresses, or the path of a roster.",
         )
-    if max(Counter(model.uid for model in listed).values(), default=0) > 1:  # nobody numbers models in a notebook
+    if max(Counter(model.uid for model in listed).values(), default=0) > 1:  # in a notebook, uids are rarely given
         listed = [replace(model, uid=number) for number, model in enumerate(listed)]
     yield StaticRoster(listed)
 
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """Which samples of the store an evaluation asks for."""
+    """Which samples in the store belong to an evaluation."""
 
     settings: Settings
     models: Sequence[str]
@@ -273,11 +273,11 @@ class _Wanted:
 
     @property
     def size(self) -> int | None:
-        """Return how many tasks there are, None where sampling goes on for ever."""
+        """Return the number of tasks, or None where sampling has no end."""
         return None if self.tasks is None else self.tasks.size * len(self.models) * len(self.environments)
 
     async def frame(self, store: SampleStore) -> pl.DataFrame:
-        """Return those that are stored: of a matrix all of it, else what ended since the start."""
+        """Return the stored samples: of a matrix all, else those that ended since the start."""
         since = self.began if self.tasks is None else None
         rows = (await store.scan(environments=self.environments, since=since, columns=_COLUMNS)).frame
         rows = rows.filter(pl.col("campaign") == self.settings.campaign, pl.col("model").is_in(self.models))
@@ -289,7 +289,7 @@ class _Wanted:
 
 
 class _Bar:
-    """A progress bar on standard error; says the count alone where there is no end. Use it with `with`."""
+    """A progress bar on standard error; only a count where there is no end. A context manager."""
 
     def __init__(self, total: int | None, done: int, *, is_shown: bool) -> None:
         columns = ("[progress.description]{task.description}", BarColumn(), TextColumn("{task.fields[count]}"))
@@ -304,7 +304,7 @@ class _Bar:
         self._progress.stop()
 
     async def show(self, status: CampaignStatus) -> None:
-        """Tell how far it is; a task that failed and is taken again counts once."""
+        """Show the progress; a task that failed and is retried counts once."""
         done = self._done + status.samples
         if self._total is None:
             self._progress.update(self._task, completed=done, count=f"{done} samples")
@@ -315,7 +315,7 @@ class _Bar:
 
 @contextmanager
 def _stopped_by_ctrl_c(stop: asyncio.Event) -> Iterator[None]:
-    """Let the first Ctrl-C set `stop` and the second cancel the caller; others have it outside the main thread."""
+    """Set `stop` at the first Ctrl-C, cancel the caller at the second; outside the main thread, change nothing."""
     loop, task, before = asyncio.get_running_loop(), asyncio.current_task(), signal.getsignal(signal.SIGINT)
 
     def interrupted() -> None:
@@ -325,7 +325,7 @@ def _stopped_by_ctrl_c(stop: asyncio.Event) -> Iterator[None]:
 
     try:
         loop.add_signal_handler(signal.SIGINT, interrupted)
-    except (RuntimeError, ValueError):  # no main thread, or no signals on this loop
+    except (RuntimeError, ValueError):  # not the main thread, or a loop without signals
         yield
         return
     try:

@@ -120,4 +120,4 @@ def test_without_a_prefect_api_no_server_is_started_to_be_asked(headgate: Comman
     with temporary_settings(restore_defaults={PREFECT_API_URL}):
         answer = headgate("limits", *words)
     assert answer.status == 3
-    assert "limits are kept by Prefect, and no API of it is configured" in answer.err
+    assert "limits are kept by Prefect, and no Prefect API is configured" in answer.err

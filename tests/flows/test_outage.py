@@ -46,7 +46,7 @@ async def test_a_server_that_is_killed_stops_no_sampling_and_loses_no_sample(pla
                     await asyncio.sleep(0.1)
             os.kill(_server_process(server.process._keeper.pid), signal.SIGKILL)
             async with asyncio.timeout(120):
-                while "All is done, and the Prefect API does not answer" not in log.read_text():
+                while "The work is done, but the Prefect API does not answer" not in log.read_text():
                     await asyncio.sleep(0.1)
             run.send_signal(signal.SIGTERM)  # nobody will answer any more
             await asyncio.to_thread(run.wait, 120)

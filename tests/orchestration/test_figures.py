@@ -25,5 +25,5 @@ def test_the_scores_come_first_and_what_is_too_much_is_named() -> None:
     markdown = figures_markdown({"latency": _svg(MAX_FIGURE_BYTES), "errors": _svg(20), "scores": _svg(30)})
     assert markdown.index("Mean score") < markdown.index("ended in an error")
     assert markdown.count("base64,") == 2
-    assert "In the page of the report only: Latency" in markdown
+    assert "Only in the page of the report: Latency" in markdown
     assert len(markdown) < 1.1 * MAX_FIGURE_BYTES

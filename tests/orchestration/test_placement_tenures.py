@@ -54,7 +54,7 @@ def test_the_figure_has_a_line_for_each_place_and_a_mark_where_work_was_stopped(
 
 def test_the_report_of_a_run_that_did_nothing_is_whole_too() -> None:
     text = placing_markdown("monday", Learned(), [])
-    for said in ("No round came to its end.", "Nothing was placed.", "Nothing was stopped for other work."):
+    for said in ("No round was completed.", "Nothing was placed.", "Nothing was stopped for other work."):
         assert said in text
 
 

@@ -1,6 +1,6 @@
-"""What Prefect needs: flow runs that drain, artifacts, deployments, a private server, and the demo.
+"""The integration with Prefect: flow runs that drain, artifacts, deployments, a private server, and the demo.
 
-Importing this package loads nothing of Prefect; each name is loaded when it is first asked for.
+Importing this package imports nothing of Prefect; each name is loaded on first use.
 """
 
 from headgate.core import names_by_stub

@@ -1,4 +1,4 @@
-"""The flow `arena`: answers compared two at a time by a judge, the models' ratings as artifacts and a page."""
+"""The flow `arena`: a judge compares answers in pairs; the models' ratings become artifacts and a page."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ async def run_arena_order(
     The parameters are those of the flow `arena`; `sampling` has those that all flows share.
 
     Raises:
-        SamplesKeepFailingError: if it stopped by itself because the judge kept failing.
-        HeadgateError: if something that was given cannot be used, or there is nothing to compare.
+        SamplesKeepFailingError: if the run stopped early because the judge kept failing.
+        HeadgateError: if an argument cannot be used, or there is nothing to compare.
     """
     await require_server_clock()
     settings = settings_of(with_judge(sampling, judge_model, judgements))
@@ -83,17 +83,17 @@ async def run_arena_order(
 
 
 def arena_sentence(board: reports.ArenaBoard, result: ArenaResult) -> str:
-    """Return what an arena says in one sentence."""
+    """Return the result of an arena in one sentence."""
     head = result.sentence()
     if not board.models:
         return head
     first = board.models[0]
     tied = sum(bool(set(one.groups) & set(first.groups)) for one in board.models[1:])
-    return f"{head}: {first.model} {first.rating:,.0f}" + (f"; {tied} more not told apart from it" if tied else "")
+    return f"{head}: {first.model} {first.rating:,.0f}" + (f"; {tied} more indistinguishable from it" if tied else "")
 
 
 async def _comparison_store(block: str) -> SampleStore | None:
-    """Return where the comparisons beside a block's samples are kept; None for what the settings say."""
+    """Return the store for comparisons, beside the block's samples; None to use what the settings say."""
     if not block:
         return None
     loaded = await loaded_block(SampleStoreBlock, block)

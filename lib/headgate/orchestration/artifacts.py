@@ -1,4 +1,4 @@
-"""Artifacts of a flow run: progress and scores while it samples, and a report. Their failure harms no sample."""
+"""Artifacts of a flow run: progress and scores while it samples, then a report. Their failures affect no sample."""
 
 from __future__ import annotations
 
@@ -35,30 +35,30 @@ from headgate.orchestration.stop_request import StopRequest, stop_on_signals
 from headgate.telemetry import duration
 
 PUBLISH_EVERY_S: Final = 5.0
-"""How often progress is written at most; each write is a few milliseconds of the server's time."""
+"""The shortest interval between updates of the progress; each takes a few milliseconds of the server's time."""
 
 _CALL_TIMEOUT_S: Final = 10.0
 _OUTAGE_TIMEOUT_S: Final = 1.0
-"""While the API is away each call only looks whether it is back."""
+"""Timeout of each call while the API is down: it only checks whether the API is back."""
 
 _PACE_OVER_S: Final = 300.0
-"""The rate is that of so long: shorter, and it jumps with every batch."""
+"""The window over which the rate is measured: in a shorter one it jumps with every batch."""
 
 _TABLE_EVERY: Final = 6
-"""Every how many publications a table is written, too: it is longer, and read less often."""
+"""The table is updated with every sixth progress update: it is longer, and read less often."""
 
 Rows = Sequence[Mapping[str, str]]
-"""A table, by column, its numbers formatted: the UI formats none."""
+"""A table, one mapping per row by column; numbers are formatted, since the UI formats none."""
 
 
 class Outage:
-    """Whether the API takes artifacts. Told once when it stops, and once when it is back."""
+    """Whether the API accepts artifacts. Logged once when it stops accepting them, and once when it resumes."""
 
     def __init__(self) -> None:
         self._is_told = False
 
     async def guarded(self, call: Coroutine[Any, Any, Any]) -> Any | None:
-        """Return what `call` gives, None when the API does not take it in time."""
+        """Return the result of `call`, or None if the API does not accept it in time."""
         try:
             async with asyncio.timeout(_OUTAGE_TIMEOUT_S if self._is_told else _CALL_TIMEOUT_S):
                 result = await call
@@ -75,7 +75,7 @@ class Outage:
 
 
 class _OneArtifact:
-    """An artifact that is made the first time, and updated from then on."""
+    """An artifact that the first call creates and later calls update."""
 
     def __init__(self, key: str, outage: Outage) -> None:
         self._key = key
@@ -83,7 +83,7 @@ class _OneArtifact:
         self._artifact: UUID | None = None
 
     async def _make(self, call: Coroutine[Any, Any, Any]) -> None:
-        """Make it; who is cancelled meanwhile learns its id first, or it would be made once more."""
+        """Create it; if cancelled meanwhile, wait for its id first: otherwise it would be created twice."""
         making = asyncio.ensure_future(self._outage.guarded(call))
         try:
             self._artifact = await asyncio.shield(making)
@@ -105,7 +105,7 @@ class ProgressArtifact(_OneArtifact):
 
 
 class TableArtifact(_OneArtifact):
-    """A table that grows."""
+    """A table, replaced as a whole at each update."""
 
     async def show(self, rows: Rows, sentence: str) -> None:
         """Publish rows under a sentence."""
@@ -116,19 +116,19 @@ class TableArtifact(_OneArtifact):
 
 
 class Pace:
-    """How fast a run goes: what was done in the last minutes, and how long the rest takes at that."""
+    """The pace of a run: how much was done in the last minutes, and how long the rest takes at that rate."""
 
     def __init__(self) -> None:
         self._seen: deque[tuple[float, int, float | None]] = deque()
 
     def note(self, at: float, done: int, share: float | None) -> None:
-        """Remember how many are done, and which share of the whole, at monotonic time `at`."""
+        """Record the number done, and the share of the whole, at monotonic time `at`."""
         self._seen.append((at, done, share))
         while self._seen[0][0] < at - _PACE_OVER_S:
             self._seen.popleft()
 
     def words(self) -> list[str]:
-        """Return the rate and the time left, as far as they are known."""
+        """Return the rate and the remaining time, as far as they are known."""
         (began, first, was), (at, last, share) = self._seen[0], self._seen[-1]
         lasted = at - began
         if lasted <= 0:
@@ -143,9 +143,9 @@ T = TypeVar("T")
 
 
 class RunArtifacts(Generic[T]):
-    """The progress of one flow run, and a table, which follow its newest status. Owned by it.
+    """The progress and a table of one flow run, both showing its newest status. Owned by the flow run.
 
-    `note` only remembers the newest status, so a slow or absent API never holds the work up.
+    `note` only stores the newest status, so a slow or absent API never blocks the work.
     """
 
     def __init__(
@@ -162,15 +162,15 @@ class RunArtifacts(Generic[T]):
 
         Args:
             subject: what the run is about; part of the keys.
-            sentence: says of a status how far the run is.
-            share: how much of it is done, from 0 to 1; None for a run without an end, without progress.
-            done: how many samples or jobs are done, for the rate; None where no rate is told.
-            rows: the table of a status; None for a run without one.
+            sentence: returns the progress in a sentence, given a status.
+            share: returns the share that is done, from 0 to 1; None for a run without an end, which shows no progress.
+            done: returns how many samples or jobs are done, for the rate; None to show no rate.
+            rows: returns the table of a status; None for a run without one.
             table: what the table shows; part of its key.
         """
         self.subject = subject
         self.stop = StopRequest()
-        """Asked by signals, and when the API says that the run shall end."""
+        """Requested by signals, and when the API says that the run should end."""
         self._sentence, self._share, self._done, self._rows = sentence, share, done, rows
         self._pace = Pace()
         outage = Outage()
@@ -186,13 +186,13 @@ class RunArtifacts(Generic[T]):
 
     @contextmanager
     def heeded(self) -> Iterator[StopRequest]:
-        """Let signals stop the run, and send what the library logs to it, while the context lasts."""
+        """Stop the run on signals, and send the library's log to the run's log, while the context lasts."""
         with stop_on_signals(self.stop), library_logs_in_run():
             yield self.stop
 
     @asynccontextmanager
     async def published(self) -> AsyncIterator[None]:
-        """Publish while the context lasts; of an error in groups of one each, it raises the error alone."""
+        """Publish while the context lasts; an error wrapped in groups of one is raised unwrapped."""
         try:
             async with beside(self._follow()):
                 yield
@@ -200,17 +200,17 @@ class RunArtifacts(Generic[T]):
             raise sole_error(group) from group
 
     async def finish(self, last: T, sentence: str, *, is_whole: bool = False) -> None:
-        """Publish the last status under a sentence on the whole run; `is_whole` when it did all it was to do."""
+        """Publish the last status under a sentence on the whole run; `is_whole` if everything is done."""
         if self._rows is not None:
             await self._table.show(self._rows(last), sentence)
         if self._share is not None:
             await self._progress.show(1.0 if is_whole else self._share(last), sentence)
 
     async def _follow(self) -> None:
-        """Publish what was noted, at most every `PUBLISH_EVERY_S`, until cancelled; heed the run's state."""
+        """Publish the noted status, at most every `PUBLISH_EVERY_S`, and check the run's state, until cancelled."""
         turn = 0
         while True:
-            await until_set(self._noted, PUBLISH_EVERY_S)  # a cancelled run must end also while nothing is noted
+            await until_set(self._noted, PUBLISH_EVERY_S)  # with a timeout: a cancelled run must end even if idle
             if (newest := self._newest) is not None and self._noted.is_set():
                 self._noted.clear()
                 share, sentence = None if self._share is None else self._share(newest), self._sentence(newest)
@@ -229,7 +229,7 @@ class RunArtifacts(Generic[T]):
 
 
 async def _update_table(artifact: UUID, rows: Rows, description: str) -> None:
-    """Replace the rows and the description of a table that was published."""
+    """Replace the rows and the description of a published table."""
     async with get_client() as client:
         await client.update_artifact(artifact, ArtifactUpdate(data=json.dumps(rows), description=description))
 

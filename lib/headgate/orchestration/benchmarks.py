@@ -1,4 +1,4 @@
-"""Benchmarks as a flow run: each scenario in a process of its own, its bars and figures as artifacts."""
+"""Benchmarks as a flow run: each scenario in its own process, its bars and figures as artifacts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from headgate.orchestration.stop_request import StopRequest, stop_on_signals
 from headgate.processes import child_process
 
 _GRACE_S: Final = 5.0
-"""What a scenario may take to end; far below the 30 s after which a worker kills a cancelled run."""
+"""How long a scenario may take to exit; far below the 30 s after which a worker kills a cancelled run."""
 
 _MET: Final = 0
 _MISSED: Final = 4
@@ -39,12 +39,12 @@ _WORKPLACE: Final = Path(".headgate/bench")
 
 @dataclass(frozen=True, slots=True)
 class BenchOutcome:
-    """What became of the scenarios of a run.
+    """The results of the scenarios of a run.
 
     Attributes:
-        artifacts: documents of those that ended, in their order.
-        failed: those that gave no figures, by name, with the end of what they said.
-        left: those that were not run since the run was stopped.
+        artifacts: documents of the scenarios that finished, in order.
+        failed: scenarios that gave no figures, by name, with the end of their output.
+        left: scenarios that did not run because the run was stopped.
     """
 
     artifacts: Sequence[Mapping[str, Any]]
@@ -58,11 +58,11 @@ class BenchOutcome:
 
     @property
     def missed(self) -> list[str]:
-        """The ids of the bars that are missed."""
+        """The ids of the missed bars."""
         return [bar["id"] for bar in self.bars if not bar["met"]]
 
     def sentence(self) -> str:
-        """Return the run in a line."""
+        """Return a one-line summary of the run."""
         met = len(self.bars) - len(self.missed)
         parts = [f"{met} of {len(self.bars)} bars met in {len(self.artifacts)} scenarios"]
         for what, names in (("missed", self.missed), ("failed", list(self.failed)), ("not run", self.left)):
@@ -71,7 +71,7 @@ class BenchOutcome:
         return "; ".join(parts)
 
     def data(self) -> dict[str, Any]:
-        """Return the run as the flow returns it."""
+        """Return the data that the flow run returns."""
         return {
             "scenarios": [artifact["scenario"] for artifact in self.artifacts],
             "bars": len(self.bars),
@@ -81,12 +81,12 @@ class BenchOutcome:
         }
 
     def rows(self) -> list[dict[str, str]]:
-        """Return the table of bars, those that are missed first."""
+        """Return the table of bars, missed ones first."""
         rows = [(bar["met"], artifact["scenario"], bar) for artifact in self.artifacts for bar in artifact["bars"]]
         return [{"scenario": name, **_row(bar)} for _, name, bar in sorted(rows, key=lambda row: row[0])]
 
     def markdown(self, page: str) -> str:
-        """Return the summary; `page` says in Markdown where the page with all figures is."""
+        """Return the summary; `page` tells in Markdown where the page with all figures is."""
         parts = [f"# Benchmarks\n\n{self.sentence()}.", page]
         for artifact in self.artifacts:
             notes = [f"- {note}" for note in artifact["notes"]]
@@ -134,14 +134,14 @@ class BenchOrder:
 
 
 async def run_benchmark(order: BenchOrder) -> Any:
-    """Run the scenarios one after the other, publish what they found, and return the state in which the run ends.
+    """Run the scenarios one after the other, publish their results, and return the final state of the run.
 
-    The scenarios use the processor; in processes of their own they hold up neither the flow run's loop nor its
-    heartbeat. A run that is stopped ends the scenario at work and publishes those that were done.
+    Scenarios keep the processor busy; in their own processes they block neither the flow run's event loop nor its
+    heartbeat. A stopped run ends the current scenario and publishes the finished ones.
 
     Raises:
-        HeadgateError: if a scenario or block is not known, or the report cannot be made; nothing was measured then, or
-            its artifacts are published.
+        HeadgateError: if a scenario or block is unknown (nothing has been measured then), or the report cannot be
+            written (the artifacts are published then).
     """
     reports = await report_store_for(order.reports)
     stop = StopRequest()
@@ -160,17 +160,17 @@ async def run_benchmark(order: BenchOrder) -> Any:
 
 @contextmanager
 def _folder() -> Iterator[Path]:
-    """Give an empty folder in the worker's folder, deleted afterwards: scenarios measure the disk they work on."""
+    """Yield an empty folder inside the worker's, deleted afterwards: scenarios measure the disk that they run on."""
     _WORKPLACE.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=_WORKPLACE, prefix="run-") as place:
         yield Path(place).absolute()
 
 
 async def _names(order: BenchOrder, folder: Path) -> tuple[str, ...]:
-    """Return the scenarios to be run.
+    """Return the scenarios to run.
 
     Raises:
-        InvalidInputError: if one of them is not known, or the baseline is not there.
+        InvalidInputError: if one of them is unknown, or the baseline file does not exist.
     """
     listed = orjson.loads(await output_of("headgate.cli", ("bench", "list", "--json"), folder, os.environ))
     known = [one["scenario"] for one in listed]
@@ -187,7 +187,7 @@ async def _names(order: BenchOrder, folder: Path) -> tuple[str, ...]:
 
 
 def _baseline(given: str) -> str | None:
-    """Return the baseline as a scenario takes it, wherever it runs; None where there is no such file."""
+    """Return the baseline as an absolute path that any scenario can use; None if there is no such file."""
     if given in {"", "none"}:
         return given
     path = Path(given).absolute()
@@ -224,7 +224,7 @@ class _Scenarios:
         return outcome
 
     async def _one(self, name: str) -> tuple[int | None, str]:
-        """Run a scenario; return its exit status, None when it was stopped, and the end of what it said."""
+        """Run a scenario; return its exit status, or None if it was stopped, and the end of its output."""
         log = self._folder / f"{name}.log"
         where: Any = {"environ": os.environ, "folder": self._folder, "log": log, "grace_s": _GRACE_S}
         async with (
@@ -259,7 +259,7 @@ async def _publish(outcome: BenchOutcome, folder: Path, reports: ReportStore) ->
 def _read(
     outcome: BenchOutcome, made: Mapping[str, Any], folder: Path
 ) -> tuple[dict[str, str | bytes], dict[str, str]]:
-    """Return what is published by file name, and the figures by title."""
+    """Return the files to publish, by name, and the figures by title."""
     files: dict[str, str | bytes] = {_PAGE: Path(made["path"]).read_bytes()}
     for artifact in outcome.artifacts:
         name = artifact["scenario"]

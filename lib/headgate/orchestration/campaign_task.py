@@ -1,4 +1,4 @@
-"""A campaign as the phases of a flow run, whatever kind of campaign it is, and the trace that it leaves."""
+"""Any kind of campaign as the phases of a flow run, and the trace that it leaves."""
 
 from __future__ import annotations
 
@@ -40,16 +40,16 @@ async def run_in_phases(
     is_traced: bool = True,
     has_roster: bool = True,
 ) -> R:
-    """Return what a campaign gives that runs as tasks: `load roster`, its name, and `drain`.
+    """Run a campaign as the tasks `load roster`, `name` and `drain`, and return its result.
 
     Args:
-        campaign: takes settings, and by name `roster`, `store`, `slots`, `stop`, `engine_hosts`, `sinks` and `tell`.
-        order: names the blocks that they come from.
-        settings: those of the campaign.
-        artifacts: published meanwhile; their `stop` ends it.
-        name: of the task that samples.
-        is_traced: whether a trace is kept in the order's report store.
-        has_roster: whether its models are those of a roster.
+        campaign: takes settings, and by keyword `roster`, `store`, `slots`, `stop`, `engine_hosts`, `sinks` and `tell`.
+        order: names the blocks for these arguments.
+        settings: the campaign's settings.
+        artifacts: published meanwhile; their `stop` ends the campaign.
+        name: name of the task that samples.
+        is_traced: whether the order's report store receives a trace.
+        has_roster: whether the campaign's models come from a roster.
     """
     slots = await slots_for(order.limits)
     with closing(await store_for(order.store, settings)) as store:
@@ -78,10 +78,10 @@ async def run_in_phases(
 
 
 async def concluded(artifacts: RunArtifacts[Any], message: str, data: Mapping[str, Any], *, failing: str) -> State[Any]:
-    """Return the state in which a run ends that has drained.
+    """Return the final state of a run that has drained.
 
     Raises:
-        SamplesKeepFailingError: if it ended by itself since something kept failing, which `failing` says.
+        SamplesKeepFailingError: if the run stopped early because something kept failing, as `failing` says.
     """
     run_logger().info("%s: %s", artifacts.subject, message)
     if failing and artifacts.stop.reason is None:
@@ -91,9 +91,9 @@ async def concluded(artifacts: RunArtifacts[Any], message: str, data: Mapping[st
 
 @contextlib.asynccontextmanager
 async def _traced(settings: Settings, reports: str, subject: str) -> AsyncIterator[Settings]:
-    """Give settings under which a run leaves its trace, and publish it when the block is left.
+    """Yield settings that make a run write a trace, and publish the trace when the context ends.
 
-    Without the name of a ReportStore block, or with a trace file in the settings, they are given as they are.
+    If no ReportStore block is named, or the settings name a trace file, the settings are yielded unchanged.
 
     Raises:
         InvalidInputError: if there is no such block.
@@ -112,7 +112,7 @@ async def _traced(settings: Settings, reports: str, subject: str) -> AsyncIterat
                 try:
                     published = await write_report(store, {_FILE: content}, artifact_key("trace", subject))
                 except StoreNotWritableError as error:
-                    run_logger().warning("The trace of the run is not kept: %s", error)
+                    run_logger().warning("The trace of the run could not be stored: %s", error)
                 else:
                     await _publish_trace(published.links.get(_FILE), published.places[_FILE], subject)
 
@@ -126,7 +126,7 @@ async def _publish_trace(link: str | None, place: str, subject: str) -> None:
 
 
 def emit_notice(notice: Notice) -> None:
-    """Emit an event `headgate.KIND` about the resource `headgate.SUBJECT`, its payload the notice's fields and text."""
+    """Emit an event `headgate.KIND` about resource `headgate.SUBJECT`, with the notice's fields and text as payload."""
     resource = {
         "prefect.resource.id": "headgate." + notice.subject.replace("/", "."),
         "prefect.resource.name": notice.subject.partition("/")[2],

@@ -1,4 +1,4 @@
-"""The flow `follow-checkpoints`: the checkpoints of a training, evaluated and published as they appear."""
+"""The flow `follow-checkpoints`: evaluates a training's checkpoints as they appear, and publishes the results."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from headgate.telemetry import counted
 
 SCORED = "checkpoint.scored"
 REGRESSED = "checkpoint.regressed"
-"""Events of Prefect, for triggers: their resource is `headgate.checkpoint.NAME`, their payload a row of the curve."""
+"""Prefect events, for triggers: the resource is `headgate.checkpoint.NAME`, the payload a row of the curve."""
 
 
 async def run_following(
@@ -33,8 +33,8 @@ async def run_following(
     The parameters are those of the flow `follow-checkpoints`; the roster of `order` is not read.
 
     Raises:
-        HeadgateError: if something that was given cannot be used; nothing was started then.
-        SamplesKeepFailingError: if no checkpoint that was evaluated has a score.
+        HeadgateError: if an argument cannot be used; nothing has been started then.
+        SamplesKeepFailingError: if none of the evaluated checkpoints has a score.
     """
     await require_server_clock()
     settings = settings_of(order)
@@ -47,7 +47,7 @@ async def run_following(
     async def publish(curve: reports.CheckpointCurve, point: reports.CheckpointScore | None) -> None:
         if point is None:
             return
-        _emit(name, point)  # first: a page that cannot be written ends the run, and the next one finds nothing new
+        _emit(name, point)  # first: an unwritable page ends the run, and the next run would not emit this one
         sentence = curve_sentence(curve, point)
         run_logger().info("%s", sentence)
         board = partial(
@@ -90,12 +90,12 @@ async def _following(
     sinks: object,  # noqa: ARG001
     **given: Any,
 ) -> FollowResult:
-    """Follow, as one task of the run; no roster is for checkpoints, and no evaluation's end is the run's."""
+    """Follow, as one task of the run. Checkpoints need no roster; the end of one evaluation does not end the run."""
     return await follow_checkpoints(settings, followed, **given)
 
 
 def curve_sentence(curve: reports.CheckpointCurve, point: reports.CheckpointScore) -> str:
-    """Return what a new checkpoint means, in one sentence."""
+    """Return in one sentence what the new checkpoint's score means."""
     if point.mean is None:
         return f"{point.model} has no score"
     made, versus = point.difference, point.versus
@@ -105,7 +105,7 @@ def curve_sentence(curve: reports.CheckpointCurve, point: reports.CheckpointScor
 
 
 def _emit(name: str, point: reports.CheckpointScore) -> None:
-    """Tell Prefect of a checkpoint, for automations."""
+    """Emit Prefect events about a checkpoint, for automations."""
     resource = {"prefect.resource.id": f"headgate.checkpoint.{name}", "prefect.resource.name": point.model}
     payload = reports.point_document(point)
     if point.mean is not None:

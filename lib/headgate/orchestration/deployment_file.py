@@ -1,4 +1,4 @@
-"""`prefect.yaml`, read strictly: Prefect itself ignores keys that it does not know, so a typing error goes unseen."""
+"""`prefect.yaml`, read strictly: Prefect itself ignores unknown keys, so typing errors would go unnoticed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from headgate.core.errors import did_you_mean
 from headgate.core.flaws import flaws_raised
 
 Steps = list[dict[str, Any]]
-"""Prefect runs a step by the name that is its only key."""
+"""Prefect looks up a step by its name, which is its only key."""
 
 _TEMPLATE: Final = re.compile(r"\{\{.*\}\}", re.DOTALL)
 _OUR_FLOWS: Final = "flows."
@@ -29,7 +29,7 @@ class _Strict(BaseModel):
 
 
 class ConcurrencyLimit(_Strict):
-    """How many runs of a deployment at once, and what becomes of one more."""
+    """How many runs of a deployment may run at once, and what happens to further ones."""
 
     limit: Annotated[int, Field(ge=1)]
     collision_strategy: Literal["ENQUEUE", "CANCEL_NEW"] = "ENQUEUE"
@@ -43,7 +43,7 @@ def _seconds_or_text(value: object) -> object:
 
 
 class Schedule(_Strict):
-    """When a deployment runs. The slug lets a later deploy change this schedule in place of adding another."""
+    """When a deployment runs. The slug lets a later deploy change this schedule instead of adding another."""
 
     slug: Annotated[str, Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")]
     cron: str | None = None
@@ -67,7 +67,7 @@ class Schedule(_Strict):
 
 
 class WorkPool(_Strict):
-    """Who runs a deployment."""
+    """The work pool and queue that run a deployment."""
 
     name: Annotated[str, Field(min_length=1)]
     work_queue_name: str | None = None
@@ -97,7 +97,7 @@ class Deployment(_Strict):
 
 
 class DeploymentFile(_Strict):
-    """A whole `prefect.yaml`. `definitions` is ours: a place for YAML anchors, which Prefect passes over."""
+    """A whole `prefect.yaml`. `definitions` is Headgate's addition: a place for YAML anchors, which Prefect ignores."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
@@ -124,10 +124,10 @@ class DeploymentFile(_Strict):
 
 
 def read_deployment_file(path: Path) -> DeploymentFile:
-    """Return what a `prefect.yaml` says.
+    """Return the contents of a `prefect.yaml`.
 
     Raises:
-        InvalidInputError: naming every key that is unknown, with the nearest known one, and every impossible value.
+        InvalidInputError: naming every unknown key, with the nearest known one, and every invalid value.
     """
     content = read_document(path, next_step=_NEXT)
     with flaws_raised(DeploymentFile, errors.InvalidInputError, f"{path}: ", next_step=_NEXT):
@@ -135,9 +135,9 @@ def read_deployment_file(path: Path) -> DeploymentFile:
 
 
 def checked_deployments(path: Path) -> tuple[str, ...]:
-    """Return the names of a file's deployments (`flow/deployment`) once each is found to be deployable.
+    """Return the names of a file's deployments (`flow/deployment`) after checking that each can be deployed.
 
-    Beyond the file's own form, the flows of Headgate that it names must exist and take the parameters that it gives.
+    Beyond the file's own form, Headgate's flows that it names must exist and accept the given parameters.
 
     Raises:
         InvalidInputError: saying what is wrong.
@@ -173,7 +173,7 @@ def _checked_deployment(deployment: Deployment) -> str:
 
 
 def _validate_parameters(deployment: Deployment, flow: Any) -> None:
-    """Let the flow itself judge the values that the file gives."""
+    """Validate the given values against the flow's own parameter types."""
     known = inspect.signature(flow.fn, eval_str=True).parameters
     fields = {name: (p.annotation, ...) for name, p in known.items() if name in deployment.parameters}
     model = create_model("Parameters", **fields)  # type: ignore[call-overload]  # fields are made at run time

@@ -1,4 +1,4 @@
-"""Blocks, pool and deployments brought to a server, and runs of them followed to their end."""
+"""Creates blocks, pool and deployments on a server, and follows their runs to the end."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from headgate.core import errors
 from headgate.processes import ChildProcess, child_process
 
 DRAIN_S: Final = 30.0
-"""How long the flow runs of a worker may drain when it ends; Prefect's own worker gives them as much."""
+"""How long a worker's flow runs may drain when it ends; the same as in Prefect's own worker."""
 
 POOL: Final = "headgate"
 QUEUES: Final[Mapping[str, int]] = {"windows": 1, "evaluations": 2, "upkeep": 3, "placement": 4}
@@ -30,10 +30,10 @@ QUEUES: Final[Mapping[str, int]] = {"windows": 1, "evaluations": 2, "upkeep": 3,
 
 
 async def ensure_pool(name: str = POOL, queues: Mapping[str, int] = QUEUES) -> None:
-    """Make the process pool `name` with its queues and their priorities, where they are not there already.
+    """Create the process pool `name` with its queues and their priorities, where they do not exist yet.
 
-    It has the template of process workers from the start, or the first worker to connect would write it, at the same
-    moment as all else that a new server is told: on SQLite its connection then fails, and it comes back later.
+    It gets the template of process workers at once. Otherwise the first worker to connect would write it while a new
+    server is busy with its other first writes: on SQLite the worker's connection then fails, and it retries later.
     """
     template = ProcessWorker.get_default_base_job_template()
     async with get_client() as client:
@@ -53,10 +53,10 @@ async def ensure_pool(name: str = POOL, queues: Mapping[str, int] = QUEUES) -> N
 async def worker(
     folder: Path, environ: Mapping[str, str], *, pool: str = POOL, drain_s: float = DRAIN_S
 ) -> AsyncIterator[ChildProcess]:
-    """Give a running `prefect worker` for a process pool; its flow runs drain and end with it.
+    """Yield a running `prefect worker` for a process pool; its flow runs drain and end with it.
 
-    It gets a client's environment, see `PrivateServer.environ`, with what the flow runs need; what is left of it after
-    `drain_s` is killed.
+    It needs a client's environment (see `PrivateServer.environ`) with whatever the flow runs need; processes left
+    after `drain_s` are killed.
     """
     command = [sys.executable, "-m", "prefect", "worker", "start", "--pool", pool, "--type", "process"]
     environ = dict(environ) | {"PREFECT_WORKER_QUERY_SECONDS": "1", "PYTHONUNBUFFERED": "1"}
@@ -70,10 +70,10 @@ _TOLD: Final = 2_000
 
 
 async def deploy_all(file: Path, folder: Path, environ: Mapping[str, str]) -> None:
-    """Deploy everything in a `prefect.yaml` by Prefect's own command, from `folder`, where its flows will run.
+    """Deploy a whole `prefect.yaml` with Prefect's own command, from `folder`, where its flows will run.
 
     Raises:
-        HeadgateError: with what the command said, if it failed.
+        HeadgateError: with the command's output, if it failed.
     """
     await output_of("prefect", ("--no-prompt", "deploy", "--all", "--prefect-file", str(file)), folder, environ)
 
@@ -103,7 +103,7 @@ async def output_of(module: str, arguments: Sequence[str], folder: Path, environ
 
 
 async def start_run(deployment: str, parameters: Mapping[str, Any] | None = None) -> FlowRun:
-    """Start a run of `flow/deployment` with its own parameters, or some in place of them, and return it."""
+    """Start a run of `flow/deployment` with the deployment's parameters, overridden by `parameters`, and return it."""
     async with get_client() as client:
         found = await client.read_deployment_by_name(deployment)
         return await client.create_flow_run_from_deployment(found.id, parameters=dict(parameters or {}))
@@ -125,10 +125,10 @@ async def awaited_runs(
     look: Callable[[], object] = lambda: None,
     every_s: float = _LOOK_EVERY_S,
 ) -> list[FlowRun]:
-    """Return the flow runs once something is so of them; call `look` each time that it is not.
+    """Return the flow runs once `is_so` holds for them; call `look` after each check that fails.
 
     Raises:
-        HeadgateError: naming the runs that have not ended, and their states, if it is not so in time.
+        HeadgateError: naming the unfinished runs and their states, if it does not hold in time.
     """
     try:
         async with asyncio.timeout(within_s):
@@ -146,16 +146,16 @@ async def awaited_runs(
 async def completed_runs(
     ids: Sequence[UUID], within_s: float, log: Path, *, look: Callable[[], object] = lambda: None
 ) -> None:
-    """Return once all of the flow runs have completed; call `look` each time that one has not ended.
+    """Return once all flow runs have completed; call `look` after each check that finds one unfinished.
 
     Args:
-        ids: of the flow runs.
-        within_s: seconds until all have ended.
-        log: of their worker, for whoever looks for what failed.
-        look: called while one runs.
+        ids: ids of the flow runs.
+        within_s: seconds until all must have ended.
+        log: their worker's log, named in the error when a run fails.
+        look: called while a run is unfinished.
 
     Raises:
-        HeadgateError: one has ended otherwise, or some have not ended in time.
+        HeadgateError: if a run has ended in another state, or some have not ended in time.
     """
     for run in await awaited_runs(ids, lambda runs: all(has_ended(run) for run in runs), within_s, look=look):
         if run.state is None or not run.state.is_completed():
@@ -166,7 +166,7 @@ async def completed_runs(
 
 
 async def cancel_runs(ids: Sequence[UUID]) -> None:
-    """Ask for the cancellation of the flow runs that have not ended."""
+    """Request cancellation of the flow runs that have not ended."""
     async with get_client() as client:
         for run in await read_runs(ids):
             if not has_ended(run):

@@ -1,4 +1,4 @@
-"""Where the engines of a run's models are started, as the settings say."""
+"""Where the engines of a run's models start, according to the settings."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from headgate.config import Settings
 from headgate.run import EngineHosts, HostCluster
 
 _PATIENCE: Final = "RAY_gcs_rpc_server_reconnect_timeout_s"
-"""Ray ends a process whose cluster's head is gone for so long, by default a minute; it reads this when it begins."""
+"""How long a process outlives the loss of its cluster's head, by default a minute; Ray reads it at start."""
 
 _PATIENCE_S: Final = 86_400
 
 
 @asynccontextmanager
 async def engine_hosts(settings: Settings, cluster: HostCluster | None = None) -> AsyncIterator[EngineHosts | None]:
-    """Give what starts engines on a Ray cluster, `cluster` or the settings'; None where they start on this machine.
+    """Yield the host for engines on a Ray cluster, `cluster` or the settings'; None if they start on this machine.
 
     Raises:
-        MissingExtraError: the settings name Ray, which is not installed.
+        MissingExtraError: if the settings name Ray and it is not installed.
     """
     if settings.engine_hosts == "local":
         yield None

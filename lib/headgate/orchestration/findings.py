@@ -1,4 +1,4 @@
-"""A flow run that computes step by step in a thread, and publishes what came of the steps that were done."""
+"""A flow run that computes step by step in a thread, and publishes the results of the completed steps."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ _PAGE: Final = "report.html"
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What a computation found, as its flow run publishes it.
+    """The results of a computation, as its flow run publishes them.
 
     Attributes:
-        kind: what the report and its artifacts are called by, e.g. `elastic`.
-        sentence: the whole of it in one sentence.
-        data: what the flow returns, beside the places of the report.
-        page: HTML that needs nothing else; `files` lie beside it in the report, by name.
+        kind: the prefix of the names of the report and its artifacts, e.g. `elastic`.
+        sentence: the result in one sentence.
+        data: what the flow returns, besides the places of the report.
+        page: self-contained HTML; `files` are stored beside it in the report, by name.
         rows: the table; its artifact is called `table`.
-        markdown: the same as Markdown, given the way to the page.
-        figures: caption -> SVG of each artifact of figures, by the artifact's name, each with what it shows.
+        markdown: returns the results as Markdown, given how to reach the page.
+        figures: artifact name -> its description and its figures, as caption -> SVG.
     """
 
     kind: str
@@ -46,19 +46,19 @@ class Findings:
 
 
 class _StoppedError(Exception):
-    """The run was asked to stop; raised where the computation tells what it does."""
+    """The run was asked to stop; raised where the computation reports its next step."""
 
 
 async def run_findings(
     steps: Callable[[Tell], Iterator[Step]], findings: Callable[[Sequence[Step]], Findings], reports: str
 ) -> Any:
-    """Compute, publish what was found into a report store and artifacts, and return the state in which the run ends.
+    """Compute, publish the results to a report store and artifacts, and return the final state of the run.
 
-    `steps` uses the processor in a thread of its own and tells what it does next; the run's log has it. A run that is
-    stopped ends there, and publishes the steps that are whole.
+    `steps` keeps the processor busy in its own thread and reports each next step, which goes to the run's log. A
+    stopped run ends at such a report, and publishes the completed steps.
 
     Raises:
-        HeadgateError: something that was given cannot be used.
+        HeadgateError: if an argument cannot be used.
     """
     store = await report_store_for(reports)
     stop = StopRequest()
@@ -66,7 +66,7 @@ async def run_findings(
         async with heeding(stop):
             done = await asyncio.to_thread(_done, steps, stop)
         if not done:
-            return await ended(stop, "Stopped before anything was whole", {})
+            return await ended(stop, "Stopped before any step was complete", {})
         found = await asyncio.to_thread(findings, done)
         published = await write_report(store, {_PAGE: found.page, **found.files}, found.kind)
         await publish(f"{found.kind}-{found.table}", found.rows, found.sentence)
@@ -90,5 +90,5 @@ def _done(steps: Callable[[Tell], Iterator[Step]], stop: StopRequest) -> list[St
     done: list[Step] = []
     with suppress(_StoppedError):
         for step in steps(tell):
-            done.append(step)  # noqa: PERF402 - what was done before a stop is kept
+            done.append(step)  # noqa: PERF402 - the steps before a stop are kept
     return done

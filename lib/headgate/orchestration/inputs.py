@@ -1,4 +1,4 @@
-"""From what a flow run is given - block names, numbers, further settings - to what the library takes."""
+"""Converts the arguments of a flow run - block names, numbers, further settings - into what the library takes."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from headgate.storage import SampleStore, sample_store
 
 @dataclass(frozen=True, slots=True)
 class SamplingOrder:
-    """What a flow run is asked to sample.
+    """What a flow run should sample.
 
     The fields are the parameters that flows share, see `sample_environment`: `roster`, `store`, `limits`, `reports`,
-    `judge`, `cluster` and `jobqueue` name blocks. What is empty or None is as the settings say.
+    `judge`, `cluster` and `jobqueue` name blocks. Fields that are empty or None leave the choice to the settings.
     """
 
     environments: tuple[str, ...] = ()
@@ -45,17 +45,17 @@ class SamplingOrder:
 
     @classmethod
     def of(cls, given: Mapping[str, Any], **own: Any) -> Self:
-        """Return the order that a flow's parameters make: those of the fields' names, `own` values before them."""
+        """Return the order from a flow's parameters: those named like the fields, overridden by `own`."""
         named = {one.name: given[one.name] for one in fields(cls) if one.name in given} | own
         chosen: dict[str, Any] = {n: tuple(value) if isinstance(value, list) else value for n, value in named.items()}
         return cls(**chosen)
 
 
 def settings_of(order: SamplingOrder, environ: Mapping[str, str] = os.environ) -> Settings:
-    """Return the settings of an order: its own values over the process's variables, file and defaults.
+    """Return the settings of an order: its own values over the process's variables, the file and the defaults.
 
     Raises:
-        InvalidSettingError: if a setting is unknown, impossible, or given twice.
+        InvalidSettingError: if a setting is unknown, invalid, or given twice.
     """
     named: dict[str, Any] = {
         "environments": order.environments or None,
@@ -69,12 +69,12 @@ def settings_of(order: SamplingOrder, environ: Mapping[str, str] = os.environ) -
     given = {name: value for name, value in named.items() if value is not None}
     refuse_twice_given(given, order.settings)
     settings = load_settings(given | dict(order.settings), environ=environ).settings
-    # One rate for a run that was asked for it must not lose against rates by environment of the process.
+    # A rate given for this run must win over the process's rates by environment.
     return settings.model_copy(update={"rates": {}}) if order.rate_per_day is not None else settings
 
 
 async def with_queue(settings: Settings, name: str) -> Settings:
-    """Return settings whose outside workers are those of a JobQueueServer block; the same settings without a name.
+    """Return settings that use the outside workers of a JobQueueServer block; unchanged if no block is named.
 
     Raises:
         InvalidInputError: if there is no such block.
@@ -86,7 +86,7 @@ async def with_queue(settings: Settings, name: str) -> Settings:
 
 
 def refuse_twice_given(given: Collection[str], settings: Mapping[str, Any]) -> None:
-    """Raise `InvalidSettingError` for a setting with a parameter of its own that is among the further ones as well."""
+    """Raise `InvalidSettingError` for a setting given both by its own parameter and in `settings`."""
     for name in given:
         if name in settings:
             raise errors.InvalidSettingError(
@@ -97,10 +97,10 @@ def refuse_twice_given(given: Collection[str], settings: Mapping[str, Any]) -> N
 
 @asynccontextmanager
 async def roster_for(order: SamplingOrder, settings: Settings) -> AsyncIterator[RosterSource]:
-    """Give where the models come from; the roster `baselines` is served until the context ends.
+    """Yield the source of the models; the roster `baselines` is served until the context ends.
 
     Raises:
-        InvalidSettingError: if a server is named for what is no environment of AgentGym's.
+        InvalidSettingError: if a server is named for an environment that is not one of AgentGym's.
     """
     given: AbstractAsyncContextManager[RosterSource]
     given = nullcontext(BlockRoster(order.roster)) if order.roster else models_at_hand(settings)
@@ -118,7 +118,7 @@ async def store_for(name: str, settings: Settings) -> SampleStore:
 
 
 async def cluster_for(name: str, settings: Settings) -> HostCluster | None:
-    """Return the cluster of a RayCluster block with the pool that the settings name; None without a name.
+    """Return the cluster of a RayCluster block with the pool that the settings name; None if no block is named.
 
     Raises:
         InvalidInputError: if there is no such block.
@@ -131,10 +131,10 @@ async def cluster_for(name: str, settings: Settings) -> HostCluster | None:
 
 
 async def judge_for(block: str, settings: Settings) -> Model:
-    """Return the judge behind a ModelEndpoint block, or the one that the settings name when no block is.
+    """Return the judge of a ModelEndpoint block, or the settings' judge if no block is named.
 
     Raises:
-        InvalidInputError: if there is no such block, or nobody says what the judge is called.
+        InvalidInputError: if there is no such block, or neither it nor the settings name the judge's model.
     """
     if not block:
         return judge_of(settings)
@@ -149,7 +149,7 @@ async def judge_for(block: str, settings: Settings) -> Model:
 
 
 async def rubric_block(name: str) -> Rubric | None:
-    """Return the rubric of a JudgeRubric block, None when no block is named.
+    """Return the rubric of a JudgeRubric block, or None if no block is named.
 
     Raises:
         InvalidInputError: if there is no such block.
@@ -158,7 +158,7 @@ async def rubric_block(name: str) -> Rubric | None:
 
 
 def with_judge(sampling: SamplingOrder, judge_model: str, judgements: int | None) -> SamplingOrder:
-    """Return the sampling's order with what is asked of the judge among its settings.
+    """Return the sampling order with the judge's parameters added to its settings.
 
     Raises:
         InvalidSettingError: if one of them is given twice.
@@ -170,7 +170,7 @@ def with_judge(sampling: SamplingOrder, judge_model: str, judgements: int | None
 
 
 async def report_store_for(name: str) -> ReportStoreBlock:
-    """Return the report store of a block, or a folder beside the samples when no block is named.
+    """Return the report store of a block, or a folder beside the samples if no block is named.
 
     Raises:
         InvalidInputError: if there is no such block.
@@ -189,6 +189,6 @@ class ChosenModels:
         """Return the chosen models of the roster as it is now.
 
         Raises:
-            InvalidRosterError: if the roster has no model of one of the names.
+            InvalidRosterError: if the roster has no model of a given name.
         """
         return (await self._source.load()).chosen(self._names)

@@ -1,4 +1,4 @@
-"""Samples that a judge reads, as a flow run: inputs checked first, progress published, drained on every way out."""
+"""A judged evaluation as a flow run: checks inputs first, publishes progress, and drains however the run ends."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _ALPHA: Final = (
 
 
 def judged_rows(pairs: Sequence[JudgedPair]) -> list[dict[str, str]]:
-    """Return one row per model and environment, at most `MAX_ROWS`; an environment that is the only one is left out."""
+    """Return one row per model and environment, at most `MAX_ROWS`; without the environment if there is only one."""
     rows = [_row(pair) for pair in pairs[:MAX_ROWS]]
     if len({row["environment"] for row in rows}) == 1:
         for row in rows:
@@ -38,7 +38,7 @@ def judged_rows(pairs: Sequence[JudgedPair]) -> list[dict[str, str]]:
 
 
 def judged_markdown(judge: str, result: RunResult, sentence: str) -> str:
-    """Return the scores as a page."""
+    """Return the scores as a Markdown page."""
     parts = [f"# Judged by {judge}", f"{sentence}. {result.stopped_by.capitalize()}."]
     parts.append(markdown_table(judged_rows(result.status.judged)))
     if result.agreements:
@@ -76,13 +76,13 @@ def _row(pair: JudgedPair) -> dict[str, str]:
 async def run_judging(
     sampling: SamplingOrder, instances: int, *, judge: str, judge_model: str, judgements: int | None, rubric: str
 ) -> Any:
-    """Run a fixed matrix whose answers a judge reads, less what is stored, and return the final state.
+    """Run a fixed matrix whose answers a judge scores, except for what is stored, and return the final state.
 
     The parameters are those of the flow `evaluate_with_judge`; `sampling` has those that all flows share.
 
     Raises:
-        SamplesKeepFailingError: if it stopped by itself because its samples kept failing.
-        HeadgateError: if something that was given cannot be used; nothing was started then.
+        SamplesKeepFailingError: if the run stopped early because its samples kept failing.
+        HeadgateError: if an argument cannot be used; nothing has been started then.
     """
     await require_server_clock()
     settings = settings_of(with_judge(sampling, judge_model, judgements))
@@ -107,7 +107,7 @@ async def run_judging(
 
 
 def judged_data(result: RunResult) -> dict[str, Any]:
-    """Return a result as a flow returns it."""
+    """Return the data that the flow returns for a result."""
     pairs = result.status.judged
     return {
         **result.ending(),

@@ -1,4 +1,4 @@
-"""The keeper's earlier name, which service files may hold; `headgate.processes.keeper` is the program."""
+"""The keeper's former name, which service files may still contain; the program is `headgate.processes.keeper`."""
 
 from __future__ import annotations
 

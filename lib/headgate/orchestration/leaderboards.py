@@ -1,4 +1,4 @@
-"""The flow `leaderboard`: who is better than whom, and how surely, as artifacts and a page."""
+"""The flow `leaderboard`: which models are better than others, and how certainly, as artifacts and a page."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ async def run_leaderboard(
     published_in: str,
     title: str,
 ) -> Any:
-    """Compare the models of the stored samples, publish what was found, and return the final state.
+    """Compare the models of the stored samples, publish the results, and return the final state.
 
     The parameters are those of the flow `leaderboard`.
 
     Raises:
-        HeadgateError: if something that was given cannot be used, or the store cannot be read.
+        HeadgateError: if an argument cannot be used, or the store cannot be read.
     """
     pages = await report_store_for(published_in)
     now = time.time()
@@ -63,12 +63,12 @@ async def run_leaderboard(
 
 
 def leaderboard_sentence(board: reports.Leaderboard) -> str:
-    """Return what a leaderboard says in one sentence."""
+    """Return the result of a leaderboard in one sentence."""
     if not board.standings:
         return "No scored samples to compare"
     first = board.standings[0]
     tied = [one.model for one in board.standings[1:] if set(one.groups) & set(first.groups)]
-    apart = f"; {len(tied)} more not told apart from it" if tied else ""
+    apart = f"; {len(tied)} more indistinguishable from it" if tied else ""
     apart += "; missing scores could change who is first" if first.could_move else ""
     scored = sum(one.samples for one in board.standings)
     return f"{len(board.standings)} models on {scored:,} scored samples: {first.model} {first.mean.mean:.3f}{apart}"

@@ -1,4 +1,4 @@
-"""The limits that a command or a flow run names: an `AdmissionLimits` block, or a file of the same fields."""
+"""The limits named by a command or a flow run: an `AdmissionLimits` block, or a file with the same fields."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from headgate.core.flaws import flaws_raised
 from headgate.orchestration.slots.broker import SlotBroker
 
 FILE_SUFFIXES: Final = (".yaml", ".yml", ".json")
-"""By these a file is told from the name of a block."""
+"""Suffixes that distinguish a file from the name of a block."""
 
 
 async def limits_of(name: str) -> AdmissionLimits:
@@ -30,9 +30,9 @@ async def limits_of(name: str) -> AdmissionLimits:
 
 
 async def slots_for(name: str) -> SlotBroker | None:
-    """Return what grants slots to a campaign by the limits of a block; None when no block is named.
+    """Return a broker that grants slots to a campaign by a block's limits; None if no block is named.
 
-    Limits that are missing are created. Those that exist keep their number: it may have been changed since.
+    Missing limits are created. Existing ones keep their number of slots, which may have been changed since.
 
     Raises:
         InvalidInputError: if there is no such block.
@@ -44,7 +44,7 @@ async def slots_for(name: str) -> SlotBroker | None:
 
 
 async def shared_slots(name: str) -> SlotBroker | None:
-    """Do what `slots_for` does for a command, which shares limits by a server that is up already.
+    """Do what `slots_for` does, for a command that shares limits through a running server.
 
     Raises:
         InvalidInputError: if there is no such block or file, or it breaks a rule.
@@ -52,21 +52,21 @@ async def shared_slots(name: str) -> SlotBroker | None:
     """
     if name:
         if name.endswith(FILE_SUFFIXES):
-            _from_file(Path(name))  # a mistake in it is told before Prefect is asked for
+            _from_file(Path(name))  # report mistakes in the file before requiring Prefect
         require_api(f"limits {name!r}")
     return await slots_for(name)
 
 
 def require_api(what: str) -> None:
-    """Refuse what only a server that is up already can do.
+    """Refuse what needs a running server.
 
-    Without one Prefect would start a server inside this process, whose limits no other process sees.
+    Without one, Prefect would start a server inside this process, whose limits no other process sees.
 
     Raises:
         OrchestratorUnreachableError: if no Prefect API is configured.
     """
     if not PREFECT_API_URL.value():
-        raise errors.OrchestratorUnreachableError(f"{what} are kept by Prefect, and no API of it is configured")
+        raise errors.OrchestratorUnreachableError(f"{what} are kept by Prefect, and no Prefect API is configured")
 
 
 def _from_file(path: Path) -> AdmissionLimits:

@@ -38,10 +38,10 @@ _AT_ONCE: Final = 200
 
 
 async def clear_leftovers() -> None:
-    """Free every slot and end every run that is under way or due; to be called before a worker of the server starts.
+    """Free every slot and end every run that is in progress or due. Call it before a worker of the server starts.
 
-    The processes of a private server end with it, so nobody can hold or run anything. A slot that is left taken would
-    keep the next run of a deployment with a limit from starting; a run that is left due would start beside the new one.
+    A private server's processes end with it, so nothing can still hold a slot or run. A slot left taken would block
+    the next run of a deployment with a limit; a run left due would start beside the new one.
     """
     async with get_client() as client:
         await _end_runs(client, _in(_UNDER_WAY), Crashed(message="The server and the worker of this run were ended."))
@@ -65,13 +65,13 @@ async def _end_runs(client: PrefectClient, chosen: FlowRunFilter, ended: State[A
 
 
 FILE_LEASES: Final = "prefect.server.concurrency.lease_storage.filesystem"
-"""Where leases of concurrency limits live; Prefect's default, memory, forgets them when the server restarts."""
+"""Storage for leases of concurrency limits; Prefect's default, memory, loses them when the server restarts."""
 
 _LEASES: Final = "concurrency_leases"
-"""Where `FILE_LEASES` keeps them below `PREFECT_HOME`."""
+"""The folder of `FILE_LEASES` below `PREFECT_HOME`."""
 
 _PID_FILE: Final = "server.pid"
-"""Below `PREFECT_HOME`: where `prefect server stop` finds the process that it ends."""
+"""File below `PREFECT_HOME` in which `prefect server stop` finds the process to end."""
 
 _HEALTH: Final = "/api/health"
 _START_TIMEOUT_S: Final = 120.0
@@ -85,8 +85,8 @@ class PrivateServer:
     """A running Prefect server that belongs to this process.
 
     Attributes:
-        url: its address, where the UI is.
-        folder: its database, profiles, leases and logs; nothing is written elsewhere.
+        url: the server's address, where the UI is.
+        folder: holds its database, profiles, leases and logs; nothing is written elsewhere.
     """
 
     url: str
@@ -95,11 +95,11 @@ class PrivateServer:
 
     @property
     def api_url(self) -> str:
-        """What `PREFECT_API_URL` names."""
+        """The value for `PREFECT_API_URL`."""
         return f"{self.url}/api"
 
     def environ(self, base: Mapping[str, str] = os.environ) -> dict[str, str]:
-        """Return `base` as a client of this server sees it: no other server, profile or key of Prefect is left in."""
+        """Return `base` for a client of this server, without any other Prefect server's address, profile or key."""
         return _environ(self.folder, base) | {"PREFECT_API_URL": self.api_url}
 
     @contextmanager
@@ -122,22 +122,22 @@ class PrivateServer:
 async def private_server(
     folder: Path, *, port: int = 0, keep_leases: bool = False, log_requests: bool = False, database: str = ""
 ) -> AsyncIterator[PrivateServer]:
-    """Give a running server on loopback; it ends with the context, or with this process however that ends.
+    """Start a server on loopback and yield it; it ends with the context, or with this process however that ends.
 
     A folder that was used before keeps its flow runs and artifacts.
 
     Args:
-        folder: all of its state; made when it is missing.
-        port: 0 takes a free one.
-        keep_leases: whether leases of an earlier server in the folder live on; their holders must, too.
-        log_requests: whether each request is a line of `server.log`.
-        database: `postgresql+asyncpg://…` in place of a file in the folder.
+        folder: holds all of its state; created if missing.
+        port: 0 picks a free one.
+        keep_leases: whether leases of an earlier server in the folder stay valid; their holders must live on, too.
+        log_requests: whether each request is logged as a line of `server.log`.
+        database: `postgresql+asyncpg://…` instead of a file in the folder.
 
     Raises:
         InvalidInputError: if the port is taken.
         OrchestratorUnreachableError: if it does not come up.
     """
-    folder = folder.absolute()  # noqa: ASYNC240 - two quick calls, before anything runs beside them
+    folder = folder.absolute()  # noqa: ASYNC240 - two quick calls, before anything runs concurrently
     folder.mkdir(parents=True, exist_ok=True)
     port = free_port(port)
     url = f"http://127.0.0.1:{port}"
@@ -154,7 +154,7 @@ async def private_server(
         "PREFECT__SERVER_FINAL": "1",
     }
     if not keep_leases:
-        # Who held leases of an earlier server in this folder has ended with it.
+        # Whatever held leases of an earlier server in this folder has ended with it.
         await asyncio.to_thread(shutil.rmtree, folder / _LEASES, ignore_errors=True)
     log = folder / "server.log"
     async with child_process(command, environ=environ, folder=folder, log=log, grace_s=_SERVER_GRACE_S) as process:
@@ -169,7 +169,7 @@ class LocalServer:
 
     Attributes:
         url: its address, where the UI is.
-        was_running: whether it was there already.
+        was_running: whether it was running already.
     """
 
     url: str
@@ -188,23 +188,23 @@ def run_server(port: int) -> NoReturn:
 
 
 async def start_server(port: int) -> LocalServer:
-    """Start such a server in the background and return it once it answers; `prefect server stop` ends it.
+    """Start the same server in the background and return it once it answers; `prefect server stop` ends it.
 
-    Prefect's own `prefect server start --background` has its server write into a pipe that nobody reads: the first
-    warning, of a machine without internet or of a busy database, ends it.
+    A server started by Prefect's own `prefect server start --background` writes into a pipe that nothing reads: its
+    first warning, about a missing internet connection or a busy database, ends it.
 
     Raises:
-        InvalidInputError: if something else listens on the port, or a server was started on another one.
-        OrchestratorUnreachableError: if it does not come up; it is ended then.
+        InvalidInputError: if something else listens on the port, or a server runs on another port.
+        OrchestratorUnreachableError: if it does not come up; its process is ended then.
     """
     home = Path(prefect_settings.PREFECT_HOME.value())
-    home.mkdir(parents=True, exist_ok=True)  # noqa: ASYNC240 - quick calls, before anything runs beside them
+    home.mkdir(parents=True, exist_ok=True)  # noqa: ASYNC240 - quick calls, before anything runs concurrently
     url, log, pid_file = f"http://127.0.0.1:{port}", home / "server.log", home / _PID_FILE
     if (pid := _running(pid_file)) is not None:
         if await _answers(f"{url}{_HEALTH}"):
             return LocalServer(url, log, was_running=True)
         raise errors.InvalidInputError(
-            f"a Prefect server runs in the background already (process {pid}), and not at {url}",
+            f"a Prefect server already runs in the background (process {pid}), but not at {url}",
             next_step="`prefect server stop` ends it.",
         )
     with log.open("ab") as output:
@@ -221,7 +221,7 @@ async def start_server(port: int) -> LocalServer:
     try:
         problem = await start_problem(f"{url}{_HEALTH}", lambda: process.poll() is not None)
     finally:
-        if problem != "":  # or nobody waited for it to come up
+        if problem != "":  # also if the wait was cancelled
             process.terminate()
             pid_file.unlink(missing_ok=True)
     if problem:
@@ -236,13 +236,13 @@ def _command(port: int, *, log_level: str) -> list[str]:
 
 
 def _local_environ() -> dict[str, str]:
-    """Return the user's environment, with what suits a server on one machine where he says nothing else."""
+    """Return the user's environment, with defaults for a server on one machine where it sets none."""
     ours = {"PREFECT_SERVER_ANALYTICS_ENABLED": "false", "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": FILE_LEASES}
     return ours | dict(os.environ) | {"PREFECT__SERVER_FINAL": "1"}
 
 
 def _running(pid_file: Path) -> int | None:
-    """Return the process in a file, None when it is gone, or something else has its number now."""
+    """Return the process in a PID file; None if it is gone, or the number now belongs to another program."""
     try:
         pid = int(pid_file.read_text())
         os.kill(pid, 0)
@@ -267,7 +267,7 @@ def _environ(folder: Path, base: Mapping[str, str]) -> dict[str, str]:
 
 
 async def start_problem(url: str, has_ended: Callable[[], bool], within_s: float = _START_TIMEOUT_S) -> str:
-    """Return "" once a server answers at `url`, else why it does not; it says nothing by itself, so it is asked."""
+    """Return "" once a server answers at `url`, else why it does not; polled, since a server announces nothing."""
     deadline = time.monotonic() + within_s
     pause_s = _FIRST_LOOK_S
     while time.monotonic() < deadline:
@@ -282,7 +282,7 @@ async def start_problem(url: str, has_ended: Callable[[], bool], within_s: float
 
 async def _answers(url: str) -> bool:
     try:
-        # Without TLS, whose authorities take longer to read than the answer.
+        # TLS off: loading the certificate authorities takes longer than the request.
         async with httpx.AsyncClient(timeout=5, trust_env=False, verify=False) as client:  # noqa: S501 - loopback
             return (await client.get(url)).status_code == httpx.codes.OK
     except httpx.TransportError:

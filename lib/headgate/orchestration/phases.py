@@ -1,4 +1,4 @@
-"""The phases of a flow run: each is a task with its name, so that the graph of the run shows what took how long."""
+"""The phases of a flow run: each is a named task, so that the graph of the run shows how long each part took."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _NOT_IN_A_KEY: Final = re.compile(r"[^A-Za-z0-9._:/@-]")
 
 
 async def in_phase(name: str, work: Callable[[], Awaitable[R]], *, asset: str = "", what: str = "") -> R:
-    """Do a part of a flow run as a task called `name`, and return what it gives.
+    """Run a part of a flow run as a task called `name`, and return its result.
 
-    Servers that have assets list `asset`, the URL or path of the place that it writes, with `what` lies there.
+    Servers that support assets list `asset`, the URL or path that the task writes to, described by `what`.
     """
     made: Callable[[Any], Any] = task(name=name, task_run_name=name, cache_policy=NO_CACHE, persist_result=False)
     if asset and shows_assets():
@@ -40,9 +40,9 @@ async def in_phase(name: str, work: Callable[[], Awaitable[R]], *, asset: str = 
 
 
 async def until_drained(sample: Awaitable[R], begun: asyncio.Event, *, name: str, store: str) -> R:
-    """Run `sample` as two phases: `name` until `begun` says that it takes on nothing more, then `drain`.
+    """Run `sample` as two phases: `name` until `begun` says that it takes on no more work, then `drain`.
 
-    `sample` takes samples into `store`, a URL or a path, and returns when all that it began has ended.
+    `sample` takes samples into `store`, a URL or a path, and returns when everything that it started has ended.
     """
     working = asyncio.ensure_future(sample)
     draining = asyncio.ensure_future(begun.wait())
@@ -50,7 +50,7 @@ async def until_drained(sample: Awaitable[R], begun: asyncio.Event, *, name: str
     async def sampling() -> None:
         await asyncio.wait({working, draining}, return_when=asyncio.FIRST_COMPLETED)
         if working.done():
-            working.result()  # an error before the end belongs to this phase
+            working.result()  # an error before draining belongs to this phase
 
     async def drained() -> R:
         return await working
@@ -65,7 +65,7 @@ async def until_drained(sample: Awaitable[R], begun: asyncio.Event, *, name: str
 
 
 class DrainSink:
-    """A sink of a campaign's events that says when it begins to drain. Used by one event loop."""
+    """A sink of a campaign's events that reports when draining begins. Used by one event loop."""
 
     def __init__(self) -> None:
         self.begun = asyncio.Event()
@@ -81,11 +81,11 @@ class DrainSink:
 
 
 def shows_assets() -> bool:
-    """Return whether the server lists assets: Prefect Cloud does; elsewhere they would be events that nobody shows."""
+    """Return whether the server lists assets: Prefect Cloud does; elsewhere they would be events that no UI shows."""
     return determine_server_type() is ServerType.CLOUD
 
 
 def asset_key(place: str) -> str:
-    """Return the key of the asset at a URL or a path: characters that Prefect refuses become a dash."""
+    """Return the key of the asset at a URL or a path; characters that Prefect refuses become dashes."""
     url = place if "://" in place else f"file://{Path(place).expanduser().absolute()}"
     return _NOT_IN_A_KEY.sub("-", url)[:512]

@@ -1,4 +1,4 @@
-"""The flow run that this process executes: what the API says of its state, how it ends, and its log."""
+"""The flow run of this process: its state according to the API, how it ends, and its log."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ _OTHER: Final = re.compile(r"[^a-z0-9]+")
 
 
 def artifact_key(*parts: str) -> str:
-    """Return the key that the parts make, e.g. `scores-affine-sat`.
+    """Return the artifact key for the parts, e.g. `scores-affine-sat`.
 
     Raises:
-        ValueError: if no letter or digit is left of them.
+        ValueError: if they contain no letter or digit.
     """
     key = "-".join(filter(None, (_OTHER.sub("-", part.lower()).strip("-") for part in parts)))
     if not key:
@@ -43,16 +43,16 @@ def artifact_key(*parts: str) -> str:
 
 
 API_ERRORS: Final = (httpx.HTTPError, PrefectException, OSError, TimeoutError, ValueError)
-"""What a call of Prefect's API raises when the server is away, busy, or refuses."""
+"""The errors that calls of Prefect's API raise when the server is away, busy, or refuses."""
 
 _READ_TIMEOUT_S: Final = 10.0
 
 _AWAY_S: Final = 600.0
-"""A run that has ended waits so long for an API that is away."""
+"""How long a finished run waits for an API that is away."""
 
 
 def run_logger() -> logging.Logger | logging.LoggerAdapter[Any]:
-    """Return the logger of the current flow run, else one of this process."""
+    """Return the logger of the current flow run, or one of this process if there is none."""
     try:
         return get_run_logger()
     except MissingContextError:
@@ -60,16 +60,16 @@ def run_logger() -> logging.Logger | logging.LoggerAdapter[Any]:
 
 
 def tell_problems(problems: Iterable[object]) -> None:
-    """Log what was left out of a store."""
+    """Log what a scan of the store left out."""
     for problem in problems:
         run_logger().warning("left out of the store: %s", problem)
 
 
 async def require_server_clock() -> None:
-    """Return if the API's clock agrees with this machine's; an API that does not answer is nobody's clock.
+    """Return if the API's clock agrees with this machine's; an API that does not answer is not checked.
 
     Raises:
-        ClockDisagreesError: if it says another time.
+        ClockDisagreesError: if the clocks differ.
     """
     try:
         async with asyncio.timeout(_READ_TIMEOUT_S), get_client() as client:
@@ -80,7 +80,7 @@ async def require_server_clock() -> None:
 
 
 async def current_state() -> State | None:
-    """Return what the API says of the current flow run now; None without a run or an answer."""
+    """Return the current flow run's state according to the API; None without a run or an answer."""
     context = FlowRunContext.get()
     if context is None or context.flow_run is None:
         return None
@@ -88,14 +88,14 @@ async def current_state() -> State | None:
         async with asyncio.timeout(_READ_TIMEOUT_S), get_client() as client:
             return (await client.read_flow_run(context.flow_run.id)).state
     except API_ERRORS:
-        # The caller decides what an unknown state means; that the API is away is told by whoever publishes to it.
+        # The caller decides what an unknown state means; whatever publishes to the API reports that it is away.
         return None
 
 
 async def _answered_state(stop: StopRequest) -> State | None:
-    """Return what the API says of the current flow run as soon as it answers; None when a signal or the time ends that.
+    """Return the current flow run's state as soon as the API answers; None after a signal or `_AWAY_S`.
 
-    A state that Prefect's client cannot tell for a minute or two is given up, and work that is done is shown as Failed.
+    Prefect's client retries reporting a state for only a minute or two; the finished work would then show as Failed.
     """
     context = FlowRunContext.get()
     has_run = context is not None and context.flow_run is not None
@@ -103,13 +103,13 @@ async def _answered_state(stop: StopRequest) -> State | None:
     while (state := await current_state()) is None and has_run and stop.signal is None and time.monotonic() < until:
         if not is_told:
             is_told = True
-            run_logger().warning("All is done, and the Prefect API does not answer: it is told within %g s", _AWAY_S)
+            run_logger().warning("The work is done, but the Prefect API does not answer: waiting up to %g s", _AWAY_S)
         await asyncio.sleep(_HEED_EVERY_S)
     return state
 
 
 async def heed_state(stop: StopRequest) -> None:
-    """Ask to stop when the API says that the run was cancelled, paused, or ended by someone else."""
+    """Request a stop if the API says that the run was cancelled, paused, or ended by someone else."""
     state = await current_state()
     if state is not None and not (state.is_running() or state.is_pending() or state.is_scheduled()):
         stop.ask(f"the flow run was set to {state.name}")
@@ -117,7 +117,7 @@ async def heed_state(stop: StopRequest) -> None:
 
 @asynccontextmanager
 async def heeding(stop: StopRequest) -> AsyncIterator[None]:
-    """Do as `heed_state` every second while the context lasts."""
+    """Run `heed_state` every second while the context lasts."""
 
     async def heed() -> None:
         while True:
@@ -129,11 +129,11 @@ async def heeding(stop: StopRequest) -> AsyncIterator[None]:
 
 
 async def ended(stop: StopRequest, message: str, data: Mapping[str, Any]) -> State[Any]:
-    """Return the state in which a run ends that has drained, or raise what Prefect takes for it.
+    """Return the final state of a run that has drained, or raise what Prefect turns into it.
 
-    A run that was not stopped is Completed. One that was cancelled is Cancelled. A paused one is left as it is, and
-    runs again when it is resumed. One that a signal ended is Crashed, as any run whose machine is taken away: a new
-    attempt goes on where it was.
+    A run that was not stopped is Completed, a cancelled one Cancelled. A paused one stays paused, and runs again when
+    it is resumed. A run ended by a signal is Crashed, like any run that loses its machine: a new attempt continues
+    from there.
     """
     is_whole = stop.reason is None
     state = await _answered_state(stop)
@@ -148,26 +148,26 @@ async def ended(stop: StopRequest, message: str, data: Mapping[str, Any]) -> Sta
 
 
 def sole_error(error: Exception) -> Exception:
-    """Return the error inside of groups that hold one each: the flow run's state names it and nothing else."""
+    """Return the error inside groups that hold one each, so that the flow run's state names the error itself."""
     while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
         (error,) = error.exceptions
     return error
 
 
 class _ToRun(logging.Handler):
-    """Passes records on to a run's logger, which sends them to the API with the run's id, from whatever thread."""
+    """Forwards records from any thread to a run's logger, which sends them to the API with the run's id."""
 
     def __init__(self, logger: logging.Logger | logging.LoggerAdapter[Any]) -> None:
         super().__init__()
         self._logger = logger
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Log what the record says."""
+        """Log the record's message."""
         self._logger.log(record.levelno, "%s", record.getMessage(), exc_info=record.exc_info)
 
 
 def _outlive_readers() -> None:
-    """Go on where whoever reads this process's output has gone, as a worker does; else the next line logged ends it."""
+    """Survive the end of the process that reads this one's output, such as a worker: the next line would end it."""
     loggers = [logging.getLogger(), *logging.Logger.manager.loggerDict.values()]
     for handler in (handler for one in loggers for handler in getattr(one, "handlers", ())):
         if isinstance(handler, PrefectConsoleHandler):
@@ -176,7 +176,7 @@ def _outlive_readers() -> None:
 
 @contextmanager
 def library_logs_in_run() -> Iterator[None]:
-    """Send what the library logs to the current flow run while the context lasts, and outlive those who read it."""
+    """Send the library's log to the current flow run while the context lasts, and survive the loss of its readers."""
     _outlive_readers()
     logger = logging.getLogger("headgate")
     level, propagates = logger.level, logger.propagate

@@ -1,4 +1,4 @@
-"""A campaign as a flow run: inputs checked first, progress published, drained on every way out."""
+"""A campaign as a flow run: checks inputs first, publishes progress, and drains however the run ends."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from headgate.run import RunResult, run_campaign, sampled_environments
 def score_rows(status: CampaignStatus) -> list[dict[str, str]]:
     """Return one row per model and environment, at most `MAX_ROWS`.
 
-    The UI shows eight short columns without scrolling, so an environment that is the same in all rows is left out, and
-    so is the share of missing scores where none is missing.
+    The UI shows eight short columns without scrolling, so the environment is omitted if it is the same in all rows, and
+    the share of missing scores if none is missing.
     """
     models = {model.model: model for model in status.models}
     rows = [_row(pair, models) for pair in status.pairs[:MAX_ROWS]]
@@ -56,7 +56,7 @@ def _state(model: ModelStatus | None) -> str:
 
 
 def progress_sentence(status: CampaignStatus) -> str:
-    """Return where a running campaign stands, in one line."""
+    """Return the progress of a running campaign in one line."""
     paused = sum(model.is_paused for model in status.models)
     scored = sum(pair.scored for pair in status.pairs)
     parts = [
@@ -72,11 +72,11 @@ def progress_sentence(status: CampaignStatus) -> str:
 
 
 def result_sentence(result: RunResult) -> str:
-    """Return what a campaign did, in one line."""
+    """Return the result of a campaign in one line."""
     scored = sum(pair.scored for pair in result.status.pairs)
     errors = sum(pair.errors for pair in result.status.pairs)
     parts = [f"{scored:,} of {result.samples:,} samples scored, {errors:,} errors", f"{result.stored:,} stored"]
-    # The journal is the campaign's: what other runs of it have in progress is counted with it.
+    # The journal belongs to the campaign, so these counts include work that its other runs have in progress.
     if result.spooled or result.open_tasks:
         parts.append(f"whole campaign: {result.spooled:,} awaiting upload, {result.open_tasks:,} tasks unfinished")
     if result.ranking is not None:
@@ -89,25 +89,25 @@ def result_sentence(result: RunResult) -> str:
 Share = Callable[[CampaignStatus], float]
 
 SHARE_OF_DUE: Final[Share] = attrgetter("share")
-"""How much of a run is done, from 0 to 1."""
+"""The share of a run that is done, from 0 to 1."""
 
 
 async def run_sampling(order: SamplingOrder, subject: str, *, duration_s: float | None = None) -> Any:
-    """Sample by daily rates for `duration_s`, or until stopped, and return the state in which the flow run ends.
+    """Sample at daily rates for `duration_s`, or until stopped, and return the final state of the flow run.
 
     Raises:
-        HeadgateError: if something that was given cannot be used; nothing was started then.
-        SamplesKeepFailingError: if it stopped by itself because its samples kept failing.
+        HeadgateError: if an argument cannot be used; nothing has been started then.
+        SamplesKeepFailingError: if the run stopped early because its samples kept failing.
     """
     share = None if duration_s is None else lambda status: (status.captured_at - status.started_at) / duration_s
     return await _run(order, subject, share, duration_s=duration_s)
 
 
 async def run_evaluation(order: SamplingOrder, instances: int) -> Any:
-    """Run a fixed matrix of models × environments × instances, less what is stored, and return the final state.
+    """Run a fixed matrix of models × environments × instances, except for what is stored; return the final state.
 
     Raises:
-        HeadgateError: if something that was given cannot be used; nothing was started then.
+        HeadgateError: if an argument cannot be used; nothing has been started then.
     """
     return await _run(order, f"evaluate-{order.campaign}", SHARE_OF_DUE, instances=instances)
 
@@ -115,7 +115,7 @@ async def run_evaluation(order: SamplingOrder, instances: int) -> Any:
 def campaign_artifacts(
     subject: str, *, share: Share | None = SHARE_OF_DUE, rows: Callable[[CampaignStatus], Rows] | None = None
 ) -> RunArtifacts[CampaignStatus]:
-    """Return the artifacts of a flow run that is a campaign; see `RunArtifacts`."""
+    """Return the artifacts of a campaign's flow run; see `RunArtifacts`."""
     return RunArtifacts(subject, sentence=progress_sentence, share=share, done=lambda status: status.samples, rows=rows)
 
 
@@ -138,7 +138,7 @@ async def _run(order: SamplingOrder, subject: str, share: Share | None, **length
 
 
 def result_data(result: RunResult) -> dict[str, Any]:
-    """Return a campaign's result as a flow returns it."""
+    """Return the data that the flow returns for a campaign's result."""
     pairs = result.status.pairs
     counts = {"scored": sum(pair.scored for pair in pairs), "errors": sum(pair.errors for pair in pairs)}
     ranking = {} if result.ranking is None else {"ranking": asdict(result.ranking)}

@@ -1,4 +1,4 @@
-"""What a private server's process serves: Prefect's own app, on a database that garbage cannot stop."""
+"""The app of a private server's process: Prefect's own, on a SQLite database that garbage collection cannot block."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class ReleasingCursor(sqlite3.Cursor):
     """Closes itself when a statement fails, in the thread that runs it."""
 
     def execute(self, *statement: Any) -> ReleasingCursor:
-        """Run a statement; once it has failed, this cursor takes no other."""
+        """Run a statement; this cursor is closed if it fails."""
         try:
             super().execute(*statement)
         except BaseException:
@@ -25,7 +25,7 @@ class ReleasingCursor(sqlite3.Cursor):
         return self
 
     def executemany(self, *statements: Any) -> ReleasingCursor:
-        """Run a statement with each set of parameters; once one has failed, this cursor takes no other."""
+        """Run a statement with each set of parameters; this cursor is closed if one fails."""
         try:
             super().executemany(*statements)
         except BaseException:
@@ -35,7 +35,7 @@ class ReleasingCursor(sqlite3.Cursor):
 
 
 class ReleasingConnection(sqlite3.Connection):
-    """A connection of which every cursor is a `ReleasingCursor`."""
+    """A connection whose cursors are all `ReleasingCursor`s."""
 
     def cursor(self, factory: Any = ReleasingCursor) -> Any:
         """Return a new cursor."""
@@ -43,7 +43,7 @@ class ReleasingConnection(sqlite3.Connection):
 
 
 def release_failed_statements(of: Engine | type[Engine] = Engine) -> None:
-    """Make every SQLite connection that SQLAlchemy opens from now on, in any engine or in one, release them."""
+    """Make SQLAlchemy open SQLite connections as `ReleasingConnection` from now on, in all engines or in one."""
     event.listen(of, "do_connect", _as_releasing)
 
 
@@ -54,6 +54,6 @@ def _as_releasing(dialect: Dialect, record: Any, arguments: list[Any], options: 
 
 
 def create_app() -> FastAPI:
-    """Return the app, as `uvicorn --factory` asks for it."""
+    """Return the app, for `uvicorn --factory`."""
     release_failed_statements()
     return prefect_app()

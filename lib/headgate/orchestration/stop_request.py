@@ -1,4 +1,4 @@
-"""How a flow run is asked to stop, by a signal or by the state that the API gives it; and a demo, by a signal."""
+"""Requests to stop: a flow run is stopped by a signal or by its state in the API, a demo by a signal."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
 class StopRequest:
-    """One run's wish to stop. Owned by the run; set at most once, and never taken back.
+    """A request to stop one run. Owned by the run; set at most once, and never withdrawn.
 
     Attributes:
-        event: set when the run shall stop; what a campaign drains on.
-        reason: why, in words; None until then.
-        signal: the number of the signal that asked, None when something else did.
+        event: set when the run should stop; a campaign then drains.
+        reason: the reason in words; None until then.
+        signal: the number of the signal that requested it; None if something else did.
     """
 
     def __init__(self) -> None:
@@ -27,7 +27,7 @@ class StopRequest:
         self.signal: signal.Signals | None = None
 
     def ask(self, reason: str, number: signal.Signals | None = None) -> None:
-        """Ask to stop; what asked first stays the reason."""
+        """Request a stop; the first reason is kept."""
         if self.reason is None:
             self.reason, self.signal = reason, number
             self.event.set()
@@ -35,10 +35,10 @@ class StopRequest:
 
 @contextmanager
 def stop_on_signals(request: StopRequest) -> Iterator[None]:
-    """Turn SIGTERM and SIGINT into a stop request while the context lasts; the handlers before are restored after.
+    """Turn SIGTERM and SIGINT into a stop request while the context lasts, then restore the previous handlers.
 
     Prefect's own handler raises an exception inside whatever the event loop is doing, which no drain survives. A second
-    Ctrl-C gives up what is in progress. Outside the main thread signals cannot be taken, and nothing is changed.
+    Ctrl-C abandons what is in progress. Outside the main thread signals cannot be handled, and nothing changes.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -64,7 +64,7 @@ def stop_on_signals(request: StopRequest) -> Iterator[None]:
 
 @contextmanager
 def cancelled_by_signals() -> Iterator[None]:
-    """Let the first SIGINT or SIGTERM cancel this task; further ones do not hurry its end, which takes seconds."""
+    """Cancel this task on the first SIGINT or SIGTERM; further ones do not shorten its cleanup, which takes seconds."""
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     is_asked = False
 

@@ -1,4 +1,4 @@
-"""What runs beside the sampling as flow runs: the report with its artifacts, and the compaction of the store."""
+"""Flow runs beside the sampling: the report with its artifacts, and the compaction of the store."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _HOUR_S: Final = 3_600.0
 _PAGE: Final = "report.html"
 
 _NOT_REPORTED: Final = ("conversation", "why")
-"""Columns that can be large and are not in a report."""
+"""Columns that can be large and that a report does not use."""
 
 
 async def samples_of(
@@ -52,7 +52,7 @@ async def run_report(
     """Report on the samples of the last hours, publish the page and its artifacts, and return the final state.
 
     Raises:
-        HeadgateError: if something that was given cannot be used, or the store cannot be read.
+        HeadgateError: if an argument cannot be used, or the store cannot be read.
     """
     published_in = await report_store_for(reports)
     now = time.time()

@@ -1,4 +1,4 @@
--- The journal of a campaign, in SQLite and, but for the schema, in PostgreSQL; `journal_postgres.sql` has what differs.
+-- A campaign's journal, for SQLite and, except for the schema, PostgreSQL; `journal_postgres.sql` has the differences.
 
 -- name: schema
 CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -7,7 +7,7 @@ CREATE TABLE IF NOT EXISTS pairs (
   next_sequence INTEGER NOT NULL DEFAULT 0, last_due REAL,
   UNIQUE (model, environment)
 );
--- Rows are found by position: neighbours in time are neighbours on disk, so that a task touches no page of its own.
+-- Rows are found by position: tasks opened together share pages, so that a write rarely touches a page of its own.
 CREATE TABLE IF NOT EXISTS open_tasks (
   position INTEGER PRIMARY KEY, pair INTEGER NOT NULL, sequence INTEGER NOT NULL, stage TEXT NOT NULL,
   data_length INTEGER NOT NULL, due_at REAL NOT NULL, weight REAL NOT NULL, attempt INTEGER NOT NULL,
@@ -50,7 +50,7 @@ CREATE TABLE IF NOT EXISTS control_changes (
   revision INTEGER PRIMARY KEY, verb TEXT NOT NULL, model TEXT NOT NULL, environment TEXT NOT NULL, what TEXT NOT NULL,
   value_before TEXT NOT NULL, value_after TEXT NOT NULL, changed_by TEXT NOT NULL, at REAL NOT NULL, reason TEXT NOT NULL
 );
--- Open tasks that were withdrawn; whoever has one in its queue closes it, as does who takes it over.
+-- Withdrawn tasks that are still open; the process that has one in its queue, or takes it over, closes it.
 CREATE TABLE IF NOT EXISTS withdrawn (position INTEGER PRIMARY KEY);
 CREATE TABLE IF NOT EXISTS request_batches (
   key TEXT PRIMARY KEY, holder TEXT NOT NULL, model TEXT NOT NULL, made_at REAL NOT NULL, requests INTEGER NOT NULL,
@@ -279,7 +279,7 @@ INSERT INTO spool (position, holder, rows, accepted_at)
 SELECT position, '', json_array_length(CAST(samples AS TEXT)), wall() FROM spooled_samples
 WHERE position NOT IN (SELECT position FROM spool);
 DELETE FROM open_tasks WHERE pair NOT IN (SELECT pair FROM pairs);
--- No number is given out twice.
+-- Numbers in use must not be given out again.
 INSERT INTO pairs (model, environment, next_sequence)
 SELECT json_extract(value, '$.model') AS model, json_extract(value, '$.environment') AS environment,
   max(json_extract(value, '$.sequence')) + 1

@@ -1,9 +1,9 @@
--- What PostgreSQL is asked in its own way, beside what `journal.sql` has for both; each parameter of many rows is one
--- column of them.
+-- Statements that PostgreSQL needs in another form than `journal.sql`; a statement for many rows takes each column as
+-- one array parameter.
 
 -- name: schema
 CREATE TABLE IF NOT EXISTS meta (key text PRIMARY KEY, value text NOT NULL);
--- One row, locked by every write transaction. `holder` was the last to give numbers; `buried` counts holders that were
+-- One row, locked by every write transaction. `holder` was the last to allocate positions; `buried` counts holders
 -- found dead.
 CREATE TABLE IF NOT EXISTS turn (holder text NOT NULL, last_position bigint NOT NULL, buried bigint NOT NULL);
 INSERT INTO turn SELECT '', 0, 0 WHERE NOT EXISTS (SELECT FROM turn);
@@ -29,7 +29,7 @@ CREATE TABLE IF NOT EXISTS spool (
   position bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, holder text NOT NULL, rows integer NOT NULL,
   accepted_at float8 NOT NULL, batch_id text
 );
--- Written once and read once at most: packing them would cost more than it saves.
+-- Written once and read at most once: compression would cost more than it saves.
 CREATE TABLE IF NOT EXISTS spooled_samples (position bigint PRIMARY KEY, samples bytea NOT NULL);
 ALTER TABLE spooled_samples ALTER COLUMN samples SET STORAGE EXTERNAL;
 CREATE INDEX IF NOT EXISTS spool_by_batch ON spool (batch_id) WHERE batch_id IS NOT NULL;
@@ -105,7 +105,7 @@ UPDATE turn SET holder = :holder;
 UPDATE holders SET committed = :number WHERE holder = :holder;
 
 -- name: is_marked
--- Waits for the end of a transaction that has written the row.
+-- Waits for a transaction that has written the row to end.
 SELECT coalesce((SELECT committed = :number FROM holders WHERE holder = :holder FOR UPDATE), false);
 
 -- name: join
@@ -120,7 +120,7 @@ UPDATE holders SET seen_at = clock_timestamp(), said = :said WHERE holder = :hol
 DELETE FROM holders WHERE holder = :holder;
 
 -- name: bury
--- Nobody could be heard of while the server was down. What the dead have announced is in `meta` for a day.
+-- No holder could renew while the server was down. What dead holders had announced stays in `meta` for a day.
 WITH dead AS (
   DELETE FROM holders WHERE holder = :holder
     AND greatest(seen_at, pg_postmaster_start_time()) + make_interval(secs => lease_s) < clock_timestamp()

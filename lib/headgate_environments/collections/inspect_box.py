@@ -1,4 +1,4 @@
-"""The sandbox `local` of inspect, within locks: commands of a model in a folder of its own. Imports inspect_ai."""
+"""Inspect's `local` sandbox, locked down: runs a model's commands in a folder of its own. Imports inspect_ai."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from headgate.environments import sandbox
 NAME: Final = "headgate-local"
 
 _COMMAND_S: Final = 60
-"""A command ends after this; one of an episode that waits for its model holds nothing else."""
+"""Time limit of a command in seconds; an episode that waits for its model has none running."""
 
 _OUTPUT_BYTES: Final = 10 * 1024 * 1024
 _WRITE: Final = 'mkdir -p -- "$(dirname -- "$0")" && cat >"$0"'
 
 
 class LockedSandbox(SandboxEnvironment):
-    """Runs each command by `command_launcher`; files are read and written by commands, so that no path leads outside.
+    """Runs each command by `command_launcher`; files are read and written by commands, so no path leads outside.
 
-    Owned by one episode; its folder goes with it, and what a command started ends with the command.
+    Owned by one episode; its folder is deleted with it, and processes that a command starts end with the command.
     """
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ class LockedSandbox(SandboxEnvironment):
 
     @classmethod
     async def sample_init(cls, task_name: str, config: Any, metadata: dict[str, str]) -> dict[str, SandboxEnvironment]:
-        """Return a new one.
+        """Return a new sandbox.
 
         Raises:
             SandboxUnavailableError: if commands cannot be locked in on this machine.
@@ -71,7 +71,7 @@ class LockedSandbox(SandboxEnvironment):
         timeout_retry: bool = True,
         concurrency: bool = True,
     ) -> ExecResult[str]:
-        """Run a command; raises `TimeoutError` when its time is over."""
+        """Run a command; raises `TimeoutError` at the time limit."""
         del timeout_retry, concurrency
         if user is not None:
             raise SandboxUserUnsupportedError(f"commands run as one user only, not as {user!r}")
@@ -91,7 +91,7 @@ class LockedSandbox(SandboxEnvironment):
     async def read_file(self, file: str, text: Literal[False]) -> bytes: ...
 
     async def read_file(self, file: str, text: bool = True) -> str | bytes:
-        """Return what a file holds."""
+        """Return the contents of a file."""
         done: ExecResult[bytes] = await self._run(["cat", "--", file], None, ".", {}, _COMMAND_S, text=False)
         if not done.success:
             raise _failure(done.stderr.decode(errors="replace"), file)

@@ -1,4 +1,4 @@
-"""The models that a task of inspect asks: the one that is sampled, and a judge. Imports inspect_ai."""
+"""The models that an inspect task can ask: the sampled model, and a judge. Imports inspect_ai."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ _MANY: Final = 1_000_000
 
 
 class RoundsOverError(Exception):
-    """The solver asks once more than an episode has replies; what it has reached is scored."""
+    """The solver asks for more replies than an episode has; whatever it has reached is scored."""
 
 
 class GraderAskedError(Exception):
-    """A scorer asks its grader, which is a judge of the run: it is asked once the episode has ended.
+    """A scorer asks its grader, which is the run's judge: the judge is asked once the episode has ended.
 
     Attributes:
-        question: what it is asked.
+        question: the messages for the grader.
     """
 
     def __init__(self, question: tuple[Message, ...]) -> None:
@@ -63,10 +63,10 @@ class GraderAskedError(Exception):
 
 
 class AskingModel(ModelAPI):
-    """Asks the model of one episode. Calls of tools are text in its replies, as in any environment with tools.
+    """Asks the model of one episode. Tool calls are text in its replies, as in any environment with tools.
 
     Attributes:
-        output: the last one.
+        output: the latest output.
     """
 
     def __init__(self, model_name: str, ask: Ask, **_: Any) -> None:
@@ -78,7 +78,7 @@ class AskingModel(ModelAPI):
         self._replies: dict[str | None, tuple[str, str]] = {}
 
     def max_connections(self) -> int:
-        """Bound nothing: requests are admitted where they are sent."""
+        """Return a bound that is never reached: requests are admitted where they are sent."""
         return _MANY
 
     async def generate(
@@ -91,13 +91,13 @@ class AskingModel(ModelAPI):
         """Return the model's reply.
 
         Raises:
-            RoundsOverError: if it has replied as often as it may.
-            EnvironmentFailedError: if the tools are others than before, or a message has a role that is not known.
+            RoundsOverError: if it has given all the replies that an episode allows.
+            EnvironmentFailedError: if the tools have changed since the first request, or a message's role is unknown.
         """
         del config
         listed = "\n".join(_schema(tool) for tool in tools)
         if self._rounds and listed != self._listed:
-            raise EnvironmentFailedError("it gives the model other tools than at the beginning")
+            raise EnvironmentFailedError("it changes the model's tools during the episode")
         if self._rounds == MAX_ROUNDS:
             raise RoundsOverError
         self._rounds += 1
@@ -119,7 +119,7 @@ class AskingModel(ModelAPI):
         if isinstance(message, ChatMessageTool):
             return Message("user", tool_response(message.error.message if message.error else message.text))
         if message.role not in _ROLES:
-            raise EnvironmentFailedError(f"a solver tells the model a message of the role {message.role!r}")
+            raise EnvironmentFailedError(f"a solver sends the model a message with the role {message.role!r}")
         text, reply = self._replies.get(message.id, ("", ""))
         if isinstance(message, ChatMessageAssistant) and message.id in self._replies and message.text == text:
             return Message("assistant", reply)
@@ -143,7 +143,7 @@ class AskingModel(ModelAPI):
 
 
 class Grader(ModelAPI):
-    """Stands for the judge of the run."""
+    """Stands in for the run's judge."""
 
     async def generate(
         self,
@@ -152,7 +152,7 @@ class Grader(ModelAPI):
         tool_choice: ToolChoice,
         config: GenerateConfig,
     ) -> ModelOutput:
-        """Ask nobody.
+        """Raise the question instead of asking a model.
 
         Raises:
             GraderAskedError: always, with the question.
@@ -166,7 +166,7 @@ modelapi(name="headgate-judge")(lambda: Grader)
 
 
 def asking_model(ask: Ask) -> tuple[Model, AskingModel]:
-    """Return the model that solvers of this task get, whichever way they ask for it, whatever variables name."""
+    """Return the model that this task's solvers get, however they ask for it and whatever variables say."""
     model = get_model("headgate/model", memoize=False, ask=ask)
     _only(model)
     assert isinstance(model.api, AskingModel)
@@ -175,13 +175,13 @@ def asking_model(ask: Ask) -> tuple[Model, AskingModel]:
 
 @contextlib.asynccontextmanager
 async def begun(task: str, sample: Sample, *, has_sandbox: bool) -> AsyncIterator[None]:
-    """Have inspect take the block for the run of a sample: agents ask which one it is, and events are kept with it.
+    """Make inspect treat the block as the run of a sample: agents look it up, and events are recorded for it.
 
-    Where the task has a sandbox, it is there with the sample's files, and gone after the block.
+    If the task has a sandbox, it exists inside the block, with the sample's files.
     """
     sample.sandbox = SandboxEnvironmentSpec(NAME) if has_sandbox else None
     transcript = Transcript()
-    init_transcript(transcript)  # or those of all episodes would be kept for as long as this process lives
+    init_transcript(transcript)  # otherwise events of all episodes would stay in memory as long as this process lives
     limits = dict.fromkeys(("message_limit", "token_limit", "cost_limit", "time_limit", "working_limit"))
     about = {"task": task, "model": "headgate/model", "sample": sample, "epoch": 1, "transcript": transcript}
     nowhere = {"log_location": "", "eval_id": "", "sample_uuid": "", "fails_on_error": False}
@@ -191,7 +191,7 @@ async def begun(task: str, sample: Sample, *, has_sandbox: bool) -> AsyncIterato
 
 
 def grader_only() -> None:
-    """Let scorers ask no model but the judge."""
+    """Make the judge the only model that scorers can ask."""
     _only(get_model("headgate-judge/judge", memoize=False))
 
 

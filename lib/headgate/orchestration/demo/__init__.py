@@ -1,1 +1,1 @@
-"""The demo: the main job from end to end on this machine."""
+"""The demo: the main job end to end on this machine."""

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 CHECKPOINTS: Final = ("step_100", "step_200")
 INSTANCES: Final = 5
-"""Of each checkpoint: a core reads and answers one within seconds."""
+"""Per checkpoint: one core reads and answers a prompt within seconds."""
 
 OUTSIDE_INSTANCES: Final = 20
 TRAINING_S: Final = 8
@@ -56,12 +56,12 @@ _INTERRUPTED: Final = 130
 
 
 async def run_cluster_demo(folder: Path) -> int:
-    """Run it and return its exit status: 0 when every sample that was due is stored once, 130 when interrupted.
+    """Run the cluster demo and return its exit status: 0 if each due sample is stored once, 130 when interrupted.
 
-    Whatever ends it, no process is left behind.
+    No process survives it, however it ends.
 
     Raises:
-        HeadgateError: if a part of it cannot be started, or it is not done within ten minutes.
+        HeadgateError: if a part of it cannot be started, or it takes longer than ten minutes.
     """
     demo = _ClusterDemo(folder)
     with cancelled_by_signals():
@@ -77,11 +77,11 @@ async def run_cluster_demo(folder: Path) -> int:
 
 
 class _ClusterDemo(Narrator):
-    """One run of it. Implements `Sink`, for both of its campaigns."""
+    """One run of the cluster demo. Implements `Sink`, for both of its campaigns."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(Console(), folder)
-        self._campaign = f"cluster-{self._began:.0f}"  # samples of an earlier demo are not this one's
+        self._campaign = f"cluster-{self._began:.0f}"  # keeps samples of earlier demos apart
         self._counts: dict[str, int] = {}
         self._loop = asyncio.get_running_loop()
         self._has_sample = asyncio.Event()
@@ -92,10 +92,10 @@ class _ClusterDemo(Narrator):
         }
 
     def close(self) -> None:
-        """Do nothing: it is used by several runs."""
+        """Do nothing: several runs share this sink."""
 
     async def run(self) -> int:
-        """Run it, and return the exit status."""
+        """Run the demo and return the exit status."""
         weights, checkpoints = weights_path(), self._folder / "checkpoints"
         shutil.rmtree(checkpoints, ignore_errors=True)
         checkpoints.mkdir(parents=True)
@@ -110,7 +110,7 @@ class _ClusterDemo(Narrator):
                 group.create_task(self._sampled_outside())
                 following = group.create_task(self._followed(ledger.connection.address, checkpoints))
                 await asyncio.to_thread(saves[0])
-                self.tell(f"a training has saved {CHECKPOINTS[0]}")
+                self.tell(f"a training job has saved {CHECKPOINTS[0]}")
                 await self._has_sample.wait()
                 await self._trained(ledger, saves[1])
             self.tell("everything is sampled and stored")
@@ -118,7 +118,7 @@ class _ClusterDemo(Narrator):
         return await self._conclude(following.result(), gpu)
 
     async def _followed(self, address: str, checkpoints: Path) -> reports.CheckpointCurve:
-        """Evaluate both checkpoints, by engines and in an environment on Ray."""
+        """Evaluate both checkpoints, with engines and an environment on Ray."""
         stop, told = asyncio.Event(), set[str]()
 
         async def scored(_: reports.CheckpointCurve, point: reports.CheckpointScore | None) -> None:
@@ -164,16 +164,16 @@ class _ClusterDemo(Narrator):
                 await run_campaign(settings, roster=roster, instances=OUTSIDE_INSTANCES, sinks=[self])
 
     async def _trained(self, ledger: Placement, save: Callable[[], None]) -> None:
-        """Have the GPU taken for a while by work of higher priority, which saves the next checkpoint."""
+        """Let higher-priority work take the GPU for a while and save the next checkpoint."""
         place: Any = {"resources": placement.amounts(gpu=1), "priority": 9, "labels": {"role": "train"}}
         command = ["sleep", str(TRAINING_S)]
         training = ledger.pool(_POOL).submit(placement.CommandWork, command, {}, request_id="training", **place)
         await asyncio.to_thread(training.wait_running, _UP_S)
-        self.tell("a training of priority 9 has taken the GPU; the samples of the model wait")
+        self.tell("a training job of priority 9 has taken the GPU; the samples of the model wait")
         await asyncio.to_thread(save)
-        self.tell(f"the training has saved {CHECKPOINTS[1]}")
+        self.tell(f"the training job has saved {CHECKPOINTS[1]}")
         await asyncio.to_thread(training.wait, _UP_S)
-        self.tell("the training has ended")
+        self.tell("the training job has ended")
 
     def _settings(self, environment: str, **changes: object) -> Settings:
         own = {
@@ -210,7 +210,7 @@ class _ClusterDemo(Narrator):
         return 0 if is_done else 1
 
     async def _account(self) -> tuple[str, bool]:
-        """Return what became of the samples that were due, in a sentence, and whether each is stored once."""
+        """Return a sentence that accounts for every due sample, and whether each is stored exactly once."""
         with closing(open_store(str(self._folder / "samples"))) as store:
             columns = ["campaign", "model", "environment", "sequence"]
             found = (await store.scan(since=self._began, columns=columns)).frame
@@ -226,14 +226,14 @@ class _ClusterDemo(Narrator):
 
 
 def _save(weights: Path, place: Path) -> None:
-    """Write a checkpoint as a training does: under another name until it is whole."""
+    """Write a checkpoint as training code does: under a temporary name until it is complete."""
     part = place.with_suffix(".part")
     shutil.copyfile(weights, part)
     part.replace(place)
 
 
 def _gpu_tenures(ledger: Placement, began: float) -> Iterator[str]:
-    """Yield who held the GPU from when to when, in seconds since the demo began, by the events of placement."""
+    """Yield which work held the GPU, from when to when in seconds since the demo began, from placement's events."""
     names = {view.request_id: view.labels.get("worker") for view in ledger.requests(_POOL)} | {"training": "training"}
     since: dict[str, float] = {}
     for told in ledger.events():
@@ -248,8 +248,8 @@ def _gpu_tenures(ledger: Placement, began: float) -> Iterator[str]:
 
 @asynccontextmanager
 async def _ray_cluster(log: Path) -> AsyncIterator[Placement]:
-    """Give a connection to a Ray of its own with two nodes, which ends with the context or this process."""
-    # Sockets lie in the folder, whose paths are short.
+    """Start a private Ray cluster of two nodes and yield a connection; it ends with the context or this process."""
+    # Ray's socket paths have a length limit, so the folder's path is short.
     with tempfile.TemporaryDirectory(prefix="hg", dir="/tmp", ignore_cleanup_errors=True) as folder:
         os.environ |= {"RAY_TMPDIR": folder, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
         os.environ |= {"RAY_USAGE_STATS_ENABLED": "0"}
@@ -262,7 +262,7 @@ async def _ray_cluster(log: Path) -> AsyncIterator[Placement]:
                 placement.take_signals_back()
                 yield ledger
             finally:
-                await asyncio.wait([joining])  # Ray must be left before its nodes end
+                await asyncio.wait([joining])  # disconnect from Ray before its nodes stop
                 if joining.exception() is None:
                     await asyncio.to_thread(joining.result().shutdown)
 
@@ -272,7 +272,7 @@ def _joined(address: Path, nodes: ChildProcess) -> Placement:
         if nodes.has_ended:
             raise errors.HeadgateError(f"Ray does not start: {nodes.last_lines(3)}", next_step=f"See {nodes.log}.")
         time.sleep(0.1)
-    # It warns that it takes no signals in a thread, which is as it should be.
+    # Ray warns that it installs no signal handlers in a thread, which is intended here.
     logging.getLogger("ray._private.worker").setLevel(logging.ERROR)
     ledger = placement.connect(address.read_text(), log_to_driver=False)
     label_rules = {"role": {"train": ("rollout",)}}

@@ -1,4 +1,4 @@
-"""The demo: the main job from end to end on this machine, through Prefect deployments."""
+"""The demo: the main job end to end on this machine, through Prefect deployments."""
 
 from __future__ import annotations
 
@@ -58,10 +58,10 @@ BLOCK: Final = "demo"
 ENVIRONMENTS: Final = ("affine:sat", "affine:abd", "affine:ded", "agentgym:babyai")
 BASELINE_INTERVAL_S: Final = 1.5
 OWN_MODEL_SAMPLES: Final = 5
-"""Of each own model in each environment: enough to see it work, few enough to pay for."""
+"""Of each of the user's models in each environment: enough to see it work, few enough to pay for."""
 
 _SCORED_PER_SECOND: Final = 10.0
-"""At these rates the baselines give about 14; what is below this has a cause."""
+"""At these rates the baselines give about 14; a lower figure has a cause."""
 
 MODELS: Final[Mapping[str, str]] = {
     "solver": "baseline-solver",
@@ -71,25 +71,25 @@ MODELS: Final[Mapping[str, str]] = {
     "greedy-limited": "baseline-greedy-limited",
     "solver-failing": "baseline-solver-failing",
 }
-"""Name in the roster -> name at the endpoint. None is a language model."""
+"""Name in the roster -> name at the endpoint. None of them is a language model."""
 
 LOCAL_BLOCK: Final = "demo-local-model"
-"""Name of the blocks of the one that is: its endpoint, and the roster that has it beside the others."""
+"""Name of two blocks for the small language model: its endpoint, and a roster of it and the baselines."""
 
 LOCAL_ENVIRONMENTS: Final = frozenset({"affine:abd", "affine:ded"})
-"""Where it is sampled: prompts of a thousand tokens, which one busy core reads in seconds; the others' are longer."""
+"""Where it is sampled: a busy core reads their prompts of about 1,000 tokens in seconds; others have longer ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class DemoChoices:
-    """What a user chooses about the demo.
+    """The user's choices for the demo.
 
     Attributes:
         folder: where the demo keeps its server, data and reports.
-        roster: sample these models in place of the baselines.
+        roster: sample these models instead of the baselines.
         window_s: how long each environment is sampled.
-        keep_serving: leave the Prefect server and its UI up until Ctrl-C.
-        local_model: sample the small local model beside the baselines where it is installed.
+        keep_serving: keep the Prefect server and its UI up until Ctrl-C.
+        local_model: sample the small local model beside the baselines if it is installed.
     """
 
     folder: Path = Path(".headgate/demo")
@@ -107,12 +107,12 @@ class DemoChoices:
         return self.roster is None and not environ.get("OPENAI_BASE_URL")
 
     def goal(self, environ: Mapping[str, str] = os.environ) -> int:
-        """Return how many scored samples make the demo a success."""
+        """Return how many scored samples the demo needs to succeed."""
         return int(_SCORED_PER_SECOND * self.window_s) if self.uses_baselines(environ) else 1
 
 
 def faults(window_s: float) -> FaultPlan:
-    """Return what goes wrong at the endpoint of the baselines: one limits, one fails until the window is half over."""
+    """Return the faults of the baselines' endpoint: one model is rate-limited, one fails for half the window."""
     return FaultPlan(
         rules=(
             Slow(mean_s=0.15, cv=0.5),
@@ -155,7 +155,7 @@ def window_parameters(
 def demo_deployments(
     real: DeploymentFile, choices: DemoChoices, environ: Mapping[str, str] = os.environ
 ) -> DeploymentFile:
-    """Return the deployments of `prefect.yaml` that the demo runs: its parameters in them, their schedules off."""
+    """Return the deployments of `prefect.yaml` that the demo runs, with its parameters and their schedules off."""
     chosen = [d for d in real.deployments if _environment_of(d) in ENVIRONMENTS or d.name == "report"]
     return real.model_copy(update={"definitions": {}, "deployments": [_for_demo(d, choices, environ) for d in chosen]})
 
@@ -167,11 +167,11 @@ def _for_demo(deployment: Deployment, choices: DemoChoices, environ: Mapping[str
     else:
         parameters = {"hours": 24, "store": BLOCK, "reports": BLOCK, "title": "Headgate demo"}
     schedules = [schedule.model_copy(update={"active": False}) for schedule in deployment.schedules]
-    # Without a command of its own Prefect starts two interpreters per run, one of them to prepare a work space.
+    # Without a command, Prefect starts two interpreters per run, one of them only to prepare a working directory.
     command = {"command": f"{sys.executable} -m prefect.engine"}
     pool = deployment.work_pool.model_copy(update={"name": POOL, "job_variables": command})
-    # Each runs once. A server on SQLite that was busy with several starts has been seen to cancel the only run of a
-    # deployment by the deployment's own limit, after the database was locked between taking the place and saying so.
+    # Each runs once. A busy server on SQLite has been seen to cancel a deployment's only run for the deployment's own
+    # limit: the database was locked between taking the slot and reporting it.
     own = {"parameters": parameters, "schedules": schedules, "work_pool": pool, "concurrency_limit": None}
     return deployment.model_copy(update=own)
 
@@ -181,18 +181,18 @@ def _environment_of(deployment: Deployment) -> str:
 
 
 def worker_environ(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables of the demo's flow runs: keys of models stay, settings of other campaigns do not."""
+    """Return the environment variables for the demo's flow runs: API keys stay, Headgate settings are removed."""
     ours = {name for setting in setting_fields() for name in variables_of(setting)} | {"HEADGATE_CONFIG"}
     return {name: value for name, value in environ.items() if name not in ours}
 
 
 def as_typed(option: str, environ: Mapping[str, str] = os.environ) -> str:
-    """Return the demo's command with an option, as who started it types it: `make` takes options as ARGS."""
+    """Return the demo's command with an option, as the user types it: `make` takes options in ARGS."""
     return f"make demo ARGS='{option}'" if "MAKELEVEL" in environ else f"headgate demo {option}"
 
 
 LOCAL_MODEL_OPTIONS: Final[Mapping[str, Any]] = {"max_tokens": 48, "temperature": 0}
-"""Short answers: beside everything else one processor writes a few hundred of its tokens in the window."""
+"""Short answers: one processor, busy with everything else, generates a few hundred of its tokens in the window."""
 
 _UP_S: Final = 30.0
 _GRACE_S: Final = 5.0
@@ -200,10 +200,10 @@ _GRACE_S: Final = 5.0
 
 @asynccontextmanager
 async def served_local_model(folder: Path, environ: Mapping[str, str]) -> AsyncIterator[str]:
-    """Serve the local model in a process of its own; give its address.
+    """Serve the local model in its own process; yield its address.
 
     Raises:
-        HeadgateError: if it does not answer in time; says what it wrote.
+        HeadgateError: if it does not answer in time; the message quotes its output.
     """
     port = free_port()
     command = [sys.executable, "-m", "headgate.cli", "serve-model", "--port", str(port), "--parallel", "1"]
@@ -220,13 +220,13 @@ async def served_local_model(folder: Path, environ: Mapping[str, str]) -> AsyncI
 
 @dataclass(frozen=True, slots=True)
 class DemoProgress:
-    """Counts at one moment.
+    """The demo's counts at one moment.
 
     Attributes:
-        scored: samples by (model, environment) since the demo began.
-        paused: seconds until each paused model runs again.
-        open_tasks: given out, without a sample yet.
-        spooled: durable, and not in the store yet.
+        scored: scored samples since the demo began, by (model, environment).
+        paused: seconds until each paused model resumes.
+        open_tasks: tasks handed out that have no sample yet.
+        spooled: samples that are durable but not in the store yet.
     """
 
     scored: Mapping[tuple[str, str], int]
@@ -268,7 +268,7 @@ class DemoProgress:
 
 
 class DemoJournal:
-    """Reads the progress of the demo's campaign out of its journal, which the flow runs share. Use it with `with`."""
+    """Reads the progress of the demo's campaign from its journal, which the flow runs share. A context manager."""
 
     def __init__(self, folder: Path, now: float) -> None:
         self._journal = Journal(folder, CAMPAIGN)
@@ -297,7 +297,7 @@ class DemoJournal:
 
 
 def missing_local_model(samples: pl.DataFrame, choices: DemoChoices) -> str:
-    """Return why the local model is in no table, and what to do; nothing when it has a score."""
+    """Return why the local model is in no table, and what to do; empty if it has a score."""
     if LOCAL_MODEL in {key.partition("@")[0] for key in samples["model"]}:
         return ""
     busy = f"{LOCAL_MODEL} has no score: this machine was too busy for an answer within {choices.window_s:g} s."
@@ -305,10 +305,10 @@ def missing_local_model(samples: pl.DataFrame, choices: DemoChoices) -> str:
 
 
 START_S: Final = 120.0
-"""How much longer than its window a run may take on a busy machine: to be picked up, to import, to drain."""
+"""How much longer than its window a run may take on a busy machine, to be picked up, import and drain."""
 
 _LOOK_EVERY_S: Final = 0.25
-"""Faults of the baselines are timed from when the first window is seen to begin."""
+"""How often the demo checks whether the first window has begun, which starts the clock of the baselines' faults."""
 
 _LINE_EVERY_S: Final = 5.0
 _CANCEL_WITHIN_S: Final = 3.0
@@ -319,7 +319,7 @@ _QUERY: Final = "select model, environment, avg(score), count(*) from samples gr
 async def run_demo(choices: DemoChoices) -> int:
     """Run the demo and return its exit status: 0 when it reached its goal, 130 when it was interrupted.
 
-    Whatever ends it, no process, lock or sample is left behind.
+    No process, lock or sample is left behind, however it ends.
 
     Raises:
         HeadgateError: if a part of it cannot be started, or a flow run failed.
@@ -329,12 +329,12 @@ async def run_demo(choices: DemoChoices) -> int:
         try:
             return await _Demo(choices, console).run()
         except asyncio.CancelledError:
-            console.print("Interrupted. What was sampled is safe; the next demo goes on from it.")
+            console.print("Interrupted. The samples taken so far are safe; the next demo continues from them.")
             return _INTERRUPTED
 
 
 class Narrator:
-    """Says what a demo does, and when. Owned by the demo, from its begin."""
+    """Prints what a demo does, and when. Owned by the demo from its start."""
 
     def __init__(self, console: Console, folder: Path) -> None:
         self._console = console
@@ -342,12 +342,12 @@ class Narrator:
         self._began, self._began_at = time.time(), time.monotonic()
 
     def tell(self, what: str) -> None:
-        """Say what is being done."""
+        """Print one step with the time since the start."""
         seconds = time.monotonic() - self._began_at
         self._console.print(f"[dim]{seconds:5.1f} s[/dim]  {what}", highlight=False, soft_wrap=True)
 
     def tell_lines(self, lines: Sequence[str]) -> None:
-        """Print lines as they stand."""
+        """Print lines unchanged."""
         for line in lines:
             self._console.print(line, highlight=False, soft_wrap=True, markup=False)
 
@@ -360,7 +360,7 @@ class _Demo(Narrator):
         self._choices = choices
 
     async def run(self) -> int:
-        """Run it, and return the exit status."""
+        """Run the demo and return the exit status."""
         await self._check_roster()
         self._folder.mkdir(parents=True, exist_ok=True)
         file = demo_deployments(_deployment_file(), self._choices)
@@ -388,7 +388,7 @@ class _Demo(Narrator):
             return await self._conclude(server, page)
 
     async def _check_roster(self) -> None:
-        """Read the user's own roster before anything is started."""
+        """Read the user's own roster before starting anything."""
         if self._choices.uses_baselines():
             return
         roster = await roster_source(str(self._choices.roster or "")).load()
@@ -402,7 +402,7 @@ class _Demo(Narrator):
 
     @asynccontextmanager
     async def _endpoint(self, port: int, ids: Sequence[UUID]) -> AsyncIterator[None]:
-        """Serve the baselines from when the first window begins: their faults are timed from then."""
+        """Serve the baselines from the start of the first window, which also starts the clock of their faults."""
         if not self._choices.uses_baselines():
             yield
             return
@@ -417,7 +417,7 @@ class _Demo(Narrator):
             yield
 
     async def _local_model(self, stack: AsyncExitStack, environ: dict[str, str]) -> str:
-        """Serve the small local model until the stack ends; return its address, nothing where it is left out."""
+        """Serve the small local model until the stack closes; return its address, empty if it is left out."""
         if not self._choices.uses_local_model():
             return ""
         address = await stack.enter_async_context(served_local_model(self._folder, environ))
@@ -503,7 +503,7 @@ class _Demo(Narrator):
 
 
 async def _asked_to_end() -> None:
-    """Return when the demo is cancelled: its work is done, so that is no interruption."""
+    """Return when the demo is cancelled: its work is done, so this is not an interruption."""
     try:
         await asyncio.Event().wait()
     except asyncio.CancelledError:
@@ -514,21 +514,21 @@ async def _asked_to_end() -> None:
 
 @asynccontextmanager
 async def _cancelled_with_this(ids: Sequence[UUID]) -> AsyncIterator[None]:
-    """Let the flow runs end as Cancelled if the demo is cancelled; the worker's end drains them in any case."""
+    """Mark the flow runs as Cancelled if the demo is cancelled; in any case they drain when the worker ends."""
     try:
         yield
     except asyncio.CancelledError:
         try:
             async with asyncio.timeout(_CANCEL_WITHIN_S):
                 await cancel_runs(ids)
-        except Exception as error:  # noqa: BLE001 - the demo is ending; what cannot be told to the server is said here
+        except Exception as error:  # noqa: BLE001 - the demo is ending; what the server cannot learn is printed
             Console(stderr=True).print(f"The flow runs could not be marked as cancelled: {error}", markup=False)
         raise
 
 
 def _deployment_file() -> DeploymentFile:
-    """Return `prefect.yaml` as it lies beside the flows: in the package, or in the checkout."""
-    installed = importlib.util.find_spec("flows")  # found and not imported: flows stand on this package
+    """Return the `prefect.yaml` beside the flows, in the package or in the checkout."""
+    installed = importlib.util.find_spec("flows")  # found, not imported: the flows import this package
     folders = [Path(place) for place in (installed and installed.submodule_search_locations) or ()]
     candidates = (path / "prefect.yaml" for folder in folders for path in (folder, folder.parent))
     found = next((path for path in candidates if path.exists()), None)
@@ -540,6 +540,6 @@ def _deployment_file() -> DeploymentFile:
 
 
 def _near(path: Path) -> Path:
-    """Return the path as one writes it from here."""
+    """Return the path relative to the working directory if it is inside it."""
     here = Path(os.curdir).absolute()
     return path.relative_to(here) if path.is_relative_to(here) else path

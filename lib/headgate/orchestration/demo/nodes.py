@@ -1,6 +1,6 @@
-"""A Ray of two nodes, one with a logical GPU, until it is told to end: `python -m …demo.nodes ADDRESS_FILE`.
+"""A private Ray cluster of two nodes, one with a logical GPU, until stopped: `python -m …demo.nodes ADDRESS_FILE`.
 
-`ray start` would let no second node join a head that listens on loopback.
+`ray start` cannot join a second node to a head that listens on loopback.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from headgate.placement import LocalCluster
 
 
 def main(address_file: str) -> None:
-    """Start the nodes, write the address of their head into a file, and wait."""
-    # Nodes of a busy machine must not be taken for dead.
+    """Start the nodes, write the head's address to a file, and wait for a signal."""
+    # On a busy machine, slow nodes must not be declared dead.
     rules = LocalCluster().as_init()["_system_config"] | {"health_check_failure_threshold": 20}
     node: dict[str, Any] = {"node_ip_address": "127.0.0.1", "object_store_memory": 80_000_000}
     cluster = Cluster(initialize_head=True, head_node_args=node | {"include_dashboard": False, "_system_config": rules})

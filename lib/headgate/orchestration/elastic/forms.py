@@ -1,4 +1,4 @@
-"""Placed elastic workers as a pool's file writes them: checked once, here."""
+"""Placed elastic workers as written in a pool's file: validated once, here."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from headgate.placement import InvalidPlacementError, checked_request
 from headgate.sampling import LaunchForm
 
 ROLE: Final = "rollout"
-"""Label of workers that nobody labels otherwise: training and scoring go before it."""
+"""Default label of workers: training and scoring go before them."""
 
 _DECIDED: Final = frozenset(
     {
@@ -26,7 +26,7 @@ _DECIDED: Final = frozenset(
         "max_restarts", "max_task_retries", "lifetime", "name", "namespace", "get_if_exists",
     }
 )  # fmt: skip
-"""Options of an actor that its place decides, or its life as a worker."""
+"""Actor options that are set by its placement, or by its life as a worker."""
 
 
 class _Form(BaseModel):
@@ -37,18 +37,18 @@ ClassName = Annotated[str, AfterValidator(text_like(r"[A-Za-z_][\w.]*:[A-Za-z_]\
 
 
 class ActorEngines(_Form):
-    """Engines of one class, each an actor in a place of its own: `{kind: ray, class: module:Class, count: 4}`.
+    """Engines of one class, each an actor in its own place: `{kind: ray, class: module:Class, count: 4}`.
 
     Attributes:
         kind: `ray`.
         class_name: `module:Class`; under `class` in the file.
-        resources: what each takes, such as `{gpu: 1, cpu: 1}`.
-        count: how many there are at most.
-        arguments: of the class.
-        options: of the actor, such as `runtime_env`, besides what its place decides.
-        slots: requests that each runs at once; what the class tells once it is awake counts, too.
-        models: that it serves.
-        worker: what its workers are called, numbered; its class when empty.
+        resources: what each engine takes, such as `{gpu: 1, cpu: 1}`.
+        count: the most engines that may run.
+        arguments: keyword arguments of the class.
+        options: actor options, such as `runtime_env`, besides those set by its placement.
+        slots: requests that each engine runs at once; what the class reports once it is awake counts, too.
+        models: the models that it serves.
+        worker: base name of its workers, which are numbered; the class name when empty.
     """
 
     kind: Literal["ray"] = "ray"
@@ -63,14 +63,14 @@ class ActorEngines(_Form):
 
 
 class ServedEngines(LaunchForm):
-    """Engines that are started from weights at the same place on every node: `{serve: vllm, weights: /models/x}`.
+    """Engines started from weights at the same path on every node: `{serve: vllm, weights: /models/x}`.
 
     Attributes:
-        serve: whose command line starts them.
-        name: that requests call the model by; the last part of `weights` when empty.
-        resources: what each takes; one GPU unless `gpu` says another number (`{cpu: 4, gpu: 0}`), llama.cpp one CPU.
-        count: how many there are at most.
-        worker: what its workers are called, numbered; its model when empty.
+        serve: the program whose command line starts them.
+        name: the model's name in requests; the last part of `weights` when empty.
+        resources: what each takes; one GPU unless `gpu` says otherwise (`{cpu: 4, gpu: 0}`), for llama.cpp one CPU.
+        count: the most engines that may run.
+        worker: base name of its workers, which are numbered; the model's name when empty.
     """
 
     serve: Program
@@ -81,22 +81,22 @@ class ServedEngines(LaunchForm):
 
     @property
     def model(self) -> str:
-        """The name that requests call the model by."""
+        """The model's name in requests."""
         return self.name or PurePosixPath(self.weights).name or "model"
 
 
 class WorkerPlacement(_Form):
-    """What workers stand on: `placement: {pool: rlhf}`.
+    """Where the workers run: `placement: {pool: rlhf}`.
 
     Attributes:
-        address: `host:port` of the Ray cluster; None for RAY_ADDRESS, else one that runs here, else a local one.
-        pool: whose quota the workers count against; one that is not open is opened.
-        quota: of a pool that is not open; None for all that the cluster has.
+        address: `host:port` of the Ray cluster; None for RAY_ADDRESS, else one running here, else a local one.
+        pool: the pool whose quota the workers count against; it is opened if it is not open.
+        quota: quota of a pool that is opened; None for everything that the cluster has.
         priority: higher goes first.
-        labels: what the rules of preemption look at, besides `role: rollout`.
-        resources: what a worker takes that is no actor.
-        start_s: what a start costs until one was measured; of work that matters as much, the one that is dear to
-            start again is stopped last.
+        labels: labels for the rules of preemption, besides `role: rollout`.
+        resources: what a worker that is not an actor takes.
+        start_s: seconds that a start is assumed to take until one has been measured; of equally important work, the
+            one that is most expensive to restart is stopped last.
     """
 
     address: str | None = None
@@ -108,10 +108,10 @@ class WorkerPlacement(_Form):
     start_s: float = Field(default=30.0, ge=0, allow_inf_nan=False)
 
     def demand(self, resources: Mapping[str, Any]) -> Demand:
-        """Return what a worker asks for.
+        """Return a worker's demand.
 
         Raises:
-            InvalidElasticError: it breaks a rule of placement.
+            InvalidElasticError: if it breaks a rule of placement.
         """
         labels = {"role": ROLE, **self.labels}
         asked: dict[str, Any] = {
@@ -138,21 +138,21 @@ def checked_placement(written: Mapping[str, Any]) -> WorkerPlacement:
     """Return the section `placement` of a pool's file.
 
     Raises:
-        InvalidElasticError: a setting is unknown or impossible.
+        InvalidElasticError: if a setting is unknown or invalid.
     """
     with flaws_raised(WorkerPlacement, InvalidElasticError, "placement: "):
         placement = WorkerPlacement.model_validate(dict(written))
     placement.demand(placement.resources)
     if placement.quota is not None:
-        placement.demand(placement.quota)  # written in the same way, and refused with the same sentence
+        placement.demand(placement.quota)  # the same form, so the same check and error
     return placement
 
 
 def checked_actors(written: Mapping[str, Any]) -> ActorEngines:
-    """Return an entry of `engines` whose engines are actors: of a class of the user's, or started from weights.
+    """Return an entry of `engines` whose engines are actors: of a user's class, or started from weights.
 
     Raises:
-        InvalidElasticError: a setting is unknown or impossible.
+        InvalidElasticError: if a setting is unknown or invalid.
     """
     if "serve" in written:
         with flaws_raised(ServedEngines, InvalidElasticError, "an engine that is served: "):
@@ -162,7 +162,7 @@ def checked_actors(written: Mapping[str, Any]) -> ActorEngines:
     if decided := sorted(_DECIDED & actors.options.keys()):
         raise InvalidElasticError(
             f"options of an engine of kind ray must leave {', '.join(decided)} to its place",
-            next_step="Say what it takes under `resources`.",
+            next_step="State what it takes under `resources`.",
         )
     return actors
 
@@ -178,7 +178,7 @@ def _served(engines: ServedEngines) -> ActorEngines:
 
 
 def launched_engines(launch: Launch, resources: Mapping[str, Any], count: int, *, worker: str) -> ActorEngines:
-    """Return engines that are started from weights as actors; arguments as the attributes of `ActorEngines`."""
+    """Return engines that are started from weights, as actors; for the arguments see `ActorEngines`."""
     return ActorEngines(
         class_name=f"{EngineProcess.__module__}:{EngineProcess.__name__}",
         worker=worker,

@@ -1,4 +1,4 @@
-"""Engines of a run's models on a Ray cluster: each in a place of placement, by priority and labels."""
+"""Engines of a run's models on a Ray cluster: each gets a place from placement, by priority and labels."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ _BEFORE: Final = frozenset({"running", "placing", "clearing"})
 class RayHosts:
     """Starts engines on a cluster. Implements `EngineHosts`.
 
-    An engine is an actor with the label `role: rollout` and those of its model, so that training takes its place. One
-    per run; close it at the end.
+    An engine is an actor with the label `role: rollout` and its model's labels, so that training can preempt it. Create
+    one `RayHosts` per run; close it at the end.
     """
 
     def __init__(self, cluster: HostCluster) -> None:
-        """Take the cluster, whose pool is that of models that name none."""
+        """Use `cluster`, whose pool is the default for models that name none."""
         self._cluster = cluster
         self._placement: Placement | None = None
-        self._turn = asyncio.Lock()  # of who connects: Ray knows one cluster per process
+        self._turn = asyncio.Lock()  # held while connecting: a process can be connected to only one Ray cluster
 
     @asynccontextmanager
     async def engines(self, name: str, serving: Serving, config: ElasticConfig) -> AsyncIterator[EnginesAtHand]:
-        """Give the engines of a model, each an actor in its place.
+        """Yield the engines of a model, each an actor in its place.
 
         Raises:
-            InvalidElasticError: an engine takes more than any node has, or than the pool's quota.
-            ClusterUnreachableError: no cluster answers.
+            InvalidElasticError: if an engine takes more than any node has, or more than the pool's quota.
+            ClusterUnreachableError: if no cluster answers.
         """
         launch = serving.launch
         resources = {"gpu": launch.gpus} if launch.gpus else {"cpu": 1}
@@ -56,13 +56,13 @@ class RayHosts:
                     placed.leases,
                     lambda: _ahead(placement, pool, workers),
                     lambda: _others_wait(placement, pool, workers, serving.priority),
-                    asyncio.shield(asyncio.wrap_future(placement.lost)),  # whose cancellation is one pool's alone
+                    asyncio.shield(asyncio.wrap_future(placement.lost)),  # cancelling it must not affect other pools
                 )
         finally:
-            take_signals_back()  # Ray's core leaves the default where it ends, as when its head was away for long
+            take_signals_back()  # Ray's core resets the handlers when it ends, as when its head was away for long
 
     async def _connected(self) -> Placement:
-        """Return the connection, which is made anew where Ray has given the former up, or its cluster is gone."""
+        """Return the connection; make a new one if Ray has given up the old one, or its cluster is gone."""
         async with self._turn:
             if self._placement is None or not self._placement.is_connected:
                 await self.close()
@@ -72,7 +72,7 @@ class RayHosts:
             return self._placement
 
     async def close(self) -> None:
-        """Leave the cluster; one that was started here ends. Legal twice."""
+        """Disconnect from the cluster; one that was started here ends. May be called twice."""
         placement, self._placement = self._placement, None
         if placement is not None:
             await asyncio.to_thread(placement.close)
@@ -80,7 +80,7 @@ class RayHosts:
 
 
 async def _ahead(placement: Placement, pool: str, workers: Sequence[str]) -> str:
-    """Return what holds a pool's places that these workers wait for."""
+    """Return what holds the places of the pool that these workers wait for."""
     requests = await asyncio.to_thread(placement.requests, pool)
     others = [view for view in requests if view.stage in _BEFORE and view.labels.get("worker") not in workers]
     others.sort(key=lambda view: -view.priority)
@@ -88,7 +88,7 @@ async def _ahead(placement: Placement, pool: str, workers: Sequence[str]) -> str
 
 
 async def _others_wait(placement: Placement, pool: str, workers: Sequence[str], priority: float) -> bool:
-    """Return whether others stand in a pool's line, of no lower priority: those would lose the place again."""
+    """Return whether others of at least this priority wait in the pool: they would take the place away again."""
     line = [view for view in await asyncio.to_thread(placement.requests, pool) if view.stage == "waiting"]
     return any(view.priority >= priority and view.labels.get("worker") not in workers for view in line)
 

@@ -1,4 +1,4 @@
-"""Elastic workers in places of a Ray cluster: their engines and leases, from what a pool's file says."""
+"""Elastic workers in places on a Ray cluster: their engines and leases, as configured in a pool's file."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from headgate.placement import Placement, PlacementPool, connect
 
 _METHODS: Final = ("chat", "load", "wake", "abort")
 _DEAD_S: Final = 1.0
-"""Ray answers for a dead actor at once."""
+"""Ray reports a dead actor at once."""
 
 _INSTALLED: Final = ("site-packages", "dist-packages")
 
@@ -33,9 +33,9 @@ _INSTALLED: Final = ("site-packages", "dist-packages")
 class PlacedActorEngine(RayActorEngine):
     """An engine that has no process while it sleeps. Owned by a pool.
 
-    Its class has the methods of `headgate.elastic.engines.EngineActor`, but for `sleep`: the process is ended instead,
-    with all the memory that it holds. `wake` is called once it is made, and returns when it can answer. What
-    models it serves, and how many requests it takes, is given: a sleeping engine cannot be asked.
+    Its class has the methods of `headgate.elastic.engines.EngineActor` except `sleep`: instead, the process is ended,
+    which frees all its memory. `wake` is called once it has been created, and returns when it can answer. Its models
+    and its number of slots are configured: a sleeping engine cannot be asked.
     """
 
     def __init__(self, name: str, order: ActorOrder, leases: PlacedLeases, config: ElasticConfig) -> None:
@@ -44,11 +44,11 @@ class PlacedActorEngine(RayActorEngine):
         self._leases = leases
 
     async def check(self) -> EngineFacts:
-        """Return what is known of it; its class was looked at when the pool was made."""
+        """Return its models and slots; its class was checked when the pool was made."""
         return EngineFacts(self._order.models, self._order.slots, is_asleep=not self._is_up)
 
     async def load(self) -> EngineLoad:
-        """Return a reading; asleep where there is no process."""
+        """Return a reading; asleep if there is no process."""
         if not self._is_up:
             return EngineLoad(slots=self._order.slots, is_asleep=True)
         try:
@@ -58,7 +58,7 @@ class PlacedActorEngine(RayActorEngine):
                 await self._end()
             raise
         if load.is_asleep:
-            await self._end()  # what it had started is gone, and the next start is a new one
+            await self._end()  # whatever it had started is gone, so the next start is a fresh one
         return load
 
     async def sleep(self) -> None:
@@ -84,7 +84,7 @@ class PlacedActorEngine(RayActorEngine):
         self._leases.started(self.name, time.monotonic() - began)
 
     async def abort(self, request_id: str) -> None:
-        """Have it let go of a request; nothing where there is no process."""
+        """Make it abandon a request; do nothing if there is no process."""
         if self._is_up:
             await super().abort(request_id)
 
@@ -97,7 +97,7 @@ class PlacedActorEngine(RayActorEngine):
             yield answer
 
     async def close(self) -> None:
-        """End the process: nobody could find it again."""
+        """End the process: it could not be found again."""
         await self._end()
 
     @property
@@ -114,7 +114,7 @@ class PlacedActorEngine(RayActorEngine):
         await super().close()
 
     async def _is_dead(self) -> bool:
-        """Tell whether Ray knows that the process is gone; one that hangs is not."""
+        """Return whether Ray knows that the process is gone; a process that hangs does not count."""
         if self._handle is None:
             return True
         try:
@@ -128,10 +128,10 @@ class PlacedActorEngine(RayActorEngine):
 
 
 def engine_class(written: str) -> type:
-    """Return the class of `module:Class`, which is found from here; its module need not be there on the nodes.
+    """Return the class `module:Class`, imported here; its module need not exist on the nodes.
 
     Raises:
-        InvalidElasticError: there is none, or it lacks a method of an engine.
+        InvalidElasticError: if there is none, or it lacks a method of an engine.
     """
     module_name, _, class_name = written.partition(":")
     if "" not in sys.path:
@@ -142,19 +142,19 @@ def engine_class(written: str) -> type:
     except (ImportError, AttributeError, ValueError) as error:
         raise InvalidElasticError(
             f"the class {written!r} of an engine cannot be imported: {error}",
-            next_step="Name it as module:Class, from where the module is found.",
+            next_step="Name it as module:Class, importable from the working directory.",
         ) from error
     if not module_name.startswith("headgate.") and not any(part in (module.__file__ or "") for part in _INSTALLED):
-        # Ray writes classes with a copy of its own of cloudpickle, which only listens to its own register.
+        # Ray pickles classes with its own copy of cloudpickle, which consults only its own registry.
         cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
     return checked_class(found, written)
 
 
 def checked_class(found: object, written: str) -> type:
-    """Return a class, taken out of `@ray.remote` where it is in one.
+    """Return a class, unwrapped from `@ray.remote` if necessary.
 
     Raises:
-        InvalidElasticError: it is no class, or lacks a method of an engine.
+        InvalidElasticError: if it is not a class, or lacks a method of an engine.
     """
     metadata = getattr(found, "__ray_metadata__", None)
     plain = getattr(metadata, "modified_class", found)
@@ -170,22 +170,22 @@ def checked_class(found: object, written: str) -> type:
 
 
 _BESIDE: Final = 8
-"""Calls that a class without `async` methods answers beside its requests: readings, aborts."""
+"""Calls that a class without `async` methods answers at the same time as its requests: readings, aborts."""
 
 _USUAL_SLOTS: Final = 8
 
-# Whoever serves the pool takes signals; that Ray does not, since it is started in a thread, is as it should be.
+# The server of the pool handles signals. Ray is started in a thread, so it does not; its warning about it is expected.
 logging.getLogger("ray._private.worker").addFilter(lambda record: "handler is not set" not in record.getMessage())
 
 
 @dataclass(frozen=True, slots=True)
 class PlacedEngines:
-    """Engines that are actors, and the leases of all workers of their pool.
+    """Engines that are actors, and leases for all workers of their pool.
 
     Attributes:
-        engines: in the order of the file; engines that have an address are opened as ever.
+        engines: in the order of the file; engines that have an address are opened as usual.
         leases: for `ElasticService`.
-        says: which cluster and pool are used, in a sentence.
+        says: names the cluster and pool in use, in a sentence.
     """
 
     engines: tuple[Engine, ...]
@@ -197,18 +197,18 @@ class PlacedEngines:
 async def placed_engines(
     config: ElasticConfig, placement: Mapping[str, Any], engines: Sequence[Mapping[str, Any] | ActorEngines] = ()
 ) -> AsyncIterator[PlacedEngines]:
-    """Connect to a cluster and give the engines that are actors there, with leases for all workers of a pool.
+    """Connect to a cluster and yield the engines that are actors there, with leases for all workers of a pool.
 
-    Everything is given back at the end. Leave the service before: it uses them.
+    Everything is given back when the context ends. Close the service first: it uses them.
 
     Args:
-        config: of the pool.
-        placement: the section of that name in the pool's file; see `WorkerPlacement`.
-        engines: the entries of kind `ray` that name a class, or what they became; see `ActorEngines`.
+        config: the pool's configuration.
+        placement: the section `placement` of the pool's file; see `WorkerPlacement`.
+        engines: the entries of kind `ray` that name a class, or `ActorEngines` made from them.
 
     Raises:
-        InvalidElasticError: something that was written breaks a rule, or a worker could never have a place.
-        ClusterUnreachableError: no cluster answers.
+        InvalidElasticError: if a setting breaks a rule, or a worker could never get a place.
+        ClusterUnreachableError: if no cluster answers.
 
     Examples:
         ```python
@@ -240,7 +240,7 @@ async def placed_engines(
 def _orders(
     wanted: WorkerPlacement, specs: Sequence[ActorEngines], config: ElasticConfig
 ) -> dict[str, tuple[ActorOrder, Demand]]:
-    """Return worker -> how it is started, and in what place; the workers of a class are numbered from 1."""
+    """Return worker -> how it is started, and its demand; the workers of a class are numbered from 1."""
     orders: dict[str, tuple[ActorOrder, Demand]] = {}
     numbers: dict[str, int] = {}
     for spec in specs:
@@ -249,7 +249,7 @@ def _orders(
         options = dict(spec.options)
         methods = [inspect.getattr_static(actor_class, name, None) for name in dir(actor_class)]
         if not any(inspect.iscoroutinefunction(one) or inspect.isasyncgenfunction(one) for one in methods):
-            # Ray runs its calls in no event loop, and each takes a thread.
+            # Ray runs its calls without an event loop, and each takes a thread.
             slots = spec.slots or config.requests_per_worker_capacity or _USUAL_SLOTS
             options.setdefault("max_concurrency", slots + _BESIDE)
         order = ActorOrder(actor_class, spec.arguments, options, spec.models, spec.slots)
@@ -261,7 +261,7 @@ def _orders(
 
 
 def _check_fit(connection: Placement, pool: PlacementPool, demands: Iterable[Demand]) -> None:
-    """Refuse workers that would stand in line for ever. A cluster without nodes is one that is not seen yet."""
+    """Refuse workers that would wait forever. A cluster without nodes passes: its nodes are not known yet."""
     nodes = connection.nodes()
     for demand in demands:
         asked = demand.resources

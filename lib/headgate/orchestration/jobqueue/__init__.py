@@ -1,1 +1,1 @@
-"""Flows around a job queue: jobs generated, drained and tried again."""
+"""Flows for a job queue: generate jobs, drain the queue, retry dead jobs."""

@@ -1,4 +1,4 @@
-"""A job queue driven to its end as a flow run: results collected, progress published, local workers if it is asked."""
+"""Drains a job queue as a flow run: collects results, publishes progress, and runs local workers on request."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from headgate.run import (
 
 
 async def job_queue_for(name: str) -> JobQueueServer:
-    """Return the job queue of a block, or the one that the worker's variables name when no block is.
+    """Return the job queue of a block, or the one in the worker's environment variables if no block is named.
 
     Raises:
         InvalidInputError: if there is no such block, or the address cannot be used.
@@ -80,7 +80,7 @@ def progress_rows(progress: QueueProgress) -> list[dict[str, str]]:
 
 
 def progress_sentence(progress: QueueProgress) -> str:
-    """Return how far a queue is, in one line."""
+    """Return the progress of a queue in one line."""
     parts = [
         f"{progress.count(JobState.DONE):,} of {progress.jobs:,} jobs done",
         f"{progress.count(JobState.IN_PROGRESS):,} in progress by {progress.workers:,} workers",
@@ -99,7 +99,7 @@ def _stuck(progress: QueueProgress) -> Iterator[str]:
 
 
 def drain_sentence(result: DrainResult) -> str:
-    """Return what a drain did, in one line."""
+    """Return the result of a drain in one line."""
     progress = result.progress
     parts = [
         f"{result.stopped_by}: {progress.count(JobState.DONE):,} of {progress.jobs:,} jobs done",
@@ -130,11 +130,11 @@ async def run_drain(
     results_dir: str,
     settings: Mapping[str, Any],
 ) -> Any:
-    """Collect the results of a queue until no job is left, and return the state in which the flow run ends.
+    """Collect the results of a queue until no job is left, and return the final state of the flow run.
 
     Raises:
-        HeadgateError: if something that was given cannot be used, the queue does not answer, or the store takes
-            nothing. The next run goes on where this one was.
+        HeadgateError: if an argument cannot be used, the queue does not answer, or the store accepts nothing. The
+            next run continues from there.
     """
     checked_command(workers, command)
     queue = await job_queue_for(jobqueue)
@@ -191,7 +191,7 @@ async def run_drain(
 
 
 async def _work(client: JobQueueClient, lease_s: float, count: int, jobs: CommandJobs) -> None:
-    """Work on jobs until cancelled; those in progress are then given back."""
+    """Work on jobs until cancelled; jobs in progress are then given back."""
     async with Worker(client, lease_s=lease_s, count=count) as worker:
         await worker.run(jobs)
 
@@ -202,7 +202,7 @@ async def _cancel_at(event: asyncio.Event, working: asyncio.Task[None]) -> None:
 
 
 def drain_data(result: DrainResult) -> dict[str, Any]:
-    """Return a result as a flow returns it."""
+    """Return the data that the flow returns for a result."""
     progress = result.progress
     counts = {"done": progress.count(JobState.DONE), "dead": progress.count(JobState.DEAD)}
     return counts | {"left": progress.open_jobs, "unserved": progress.unserved} | result.document()

@@ -1,4 +1,4 @@
-"""Jobs generated from submissions as a flow run: sent to a job queue, written to files, or only looked at."""
+"""Generates jobs from submissions as a flow run: sends them to a job queue, writes them to files, or lists them."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ async def run_generation(
     """Generate jobs, send and write them, publish a table of what was generated, and return the final state.
 
     Raises:
-        HeadgateError: if a file or block cannot be used; nothing was sent or written then.
-        JobConflictError: when a job is in the queue with other contents.
+        HeadgateError: if a file or block cannot be used; nothing has been sent or written then.
+        JobConflictError: if the queue has one of the jobs with other contents.
     """
     if not (is_sent or output_dir or is_dry):
         raise errors.InvalidInputError(
@@ -77,7 +77,7 @@ async def run_generation(
 
 
 def generation_rows(made: Generation) -> list[dict[str, str]]:
-    """Return one row per team and task: its jobs, and what was left out and why."""
+    """Return one row per team and task: its number of jobs, and what was skipped and why."""
     jobs: dict[tuple[str, str], int] = {(team.slug, task): 0 for team in made.teams for task in team.tasks}
     for job in made.jobs:
         jobs[job.team, job.task] += 1
@@ -104,7 +104,7 @@ def _sentence(made: Generation, taken: Taken | None, files: Sequence[str], *, is
     if skipped := sum(one.jobs for one in made.skipped):
         parts.append(f"{skipped:,} skipped")
     if taken is not None:
-        parts.append(f"{taken.added:,} are new in the queue, {taken.existing:,} were there")
+        parts.append(f"{taken.added:,} are new in the queue, {taken.existing:,} were there already")
         if taken.unserved:
             parts.append(f"{taken.unserved:,} of them wait for a policy server that takes them")
     if files:

@@ -1,4 +1,4 @@
-"""Dead jobs tried again as a flow run, and a table of which they were."""
+"""Retries dead jobs as a flow run, and lists them in a table."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def dead_rows(jobs: Sequence[JobOut]) -> list[dict[str, str]]:
 
 
 async def run_requeueing(*, jobqueue: str, team: str, task: str, error_contains: str, is_dry: bool) -> Any:
-    """Give dead jobs that match everything that is given their attempts again, publish which, return the final state.
+    """Renew the attempts of the dead jobs that match all given conditions, publish them, and return the final state.
 
     Raises:
         HeadgateError: if the block cannot be used, or the queue refuses.
@@ -44,12 +44,12 @@ async def run_requeueing(*, jobqueue: str, team: str, task: str, error_contains:
         async with queue.client() as client:
             dead = client.all_jobs(dead=True, team=team or None, task=task or None)
             matching = [job async for job in dead if wanted in job.last_error.casefold()]
-            # By their ids: one that died since it was listed has not been looked at.
+            # By id: a job that died after the listing has not been checked.
             for start in range(0, 0 if is_dry else len(matching), MOST_AT_ONCE):
                 request = RequeueIn(job_ids=[job.id for job in matching[start : start + MOST_AT_ONCE]])
                 requeued.update((await client.requeue(request)).requeued)
     shown = matching if is_dry else [job for job in matching if job.id in requeued]
-    message = f"{len(matching):,} dead jobs match; {len(requeued):,} wait again"
+    message = f"{len(matching):,} dead jobs match; {len(requeued):,} requeued"
     if is_dry:
         message += " (dry run)"
     await publish("requeued-jobs", dead_rows(shown), message)

@@ -1,4 +1,4 @@
-"""One placed task run through its life: wait in line, run in a place, and again when the place is taken away."""
+"""The life of one placed task run: it waits, runs in a place, and starts over when the place is taken away."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ from headgate.orchestration.placement.tenures import Tenure, TenureEnd
 from headgate.placement import PlacementLease
 
 _TELL_S: Final = 5.0
-"""How long the states and logs of a task may take to reach the API before its worker goes on to something else."""
+"""How long a task's states and logs may take to reach the API before its worker process moves on."""
 
 
 def run_in_place(environ: Mapping[str, str], payload: bytes) -> Any:
-    """Run one task as Prefect's engine does, under its variables and pickled arguments, and return its final state."""
+    """Run one task as Prefect's engine does, given its variables and pickled arguments, and return its final state."""
     os.environ.update(environ)
     import asyncio  # noqa: PLC0415 - after the variables, see above
 
@@ -50,22 +50,22 @@ def run_in_place(environ: Mapping[str, str], payload: bytes) -> Any:
             return asyncio.run(run_task_async(**arguments, return_type="state"))
         return run_task_sync(**arguments, return_type="state")
     finally:
-        # The group may be somebody else's in a moment, and this process gone: Prefect must have what happened.
+        # The place may be reassigned at once, and this process ended: Prefect must have the events and logs by then.
         EventsWorker.drain_all(timeout=_TELL_S)
         APILogWorker.drain_all(timeout=_TELL_S)
 
 
 _DEATH_S: Final = 10.0
-"""How long a killed task may take until Ray says that it is dead; its place is given back then in any case, and the
-ledger keeps a place closed whose occupant it has not seen dead."""
+"""How long Ray may take to report a killed task as dead. Its place is given back then in any case; the ledger keeps
+a place closed until it has seen that its occupant is dead."""
 
 _LOSS_S: Final = 3.0
-"""A node's death is seen by a task's caller at once and by the ledger a little later; a crash waits so long for it."""
+"""How long a crash waits for the ledger: a task's caller sees a node's death at once, the ledger a little later."""
 
 
 @dataclass(frozen=True, slots=True)
 class TaskOrder:
-    """What is run, as it was submitted."""
+    """The task to run, as it was submitted."""
 
     task: Task[Any, Any]
     parameters: Mapping[str, Any]
@@ -77,20 +77,20 @@ class TaskOrder:
 
     @property
     def role(self) -> str:
-        """What it is called in tables and figures: its label `role`, else the task's name."""
+        """Its name in tables and figures: its label `role`, else the task's name."""
         return self.demand.labels.get("role", self.task.name)
 
     def ray_options(self, strategy: Any) -> dict[str, Any]:
-        """Return how Ray starts it: in its place, and never again on its own account."""
+        """Return Ray's options: the task runs in its place, and Ray never retries it."""
         given = {name: value for name, value in self.demand.resources.as_options().items() if value is not None}
         own = {"scheduling_strategy": strategy, "max_retries": 0, "name": self.task.name}
         return {**self.remote_options, **given, **own}
 
 
 class PlacedAttempts:
-    """One task run. `run` works in a thread of its own; `cancel` may be called from any other, and more than once.
+    """One task run. `run` needs its own thread; `cancel` may be called from any thread, and more than once.
 
-    Whatever happens, at most one Ray task of it lives, and the place is given back after that task has ended.
+    In every case, at most one Ray task of it is alive, and the place is given back after that task has ended.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class PlacedAttempts:
         self._woken = threading.Event()
 
     def cancel(self) -> None:
-        """Have the task run end as Cancelled: its place in line is given up, its Ray task killed."""
+        """Make the task run end as Cancelled: it leaves the queue, or its Ray task is killed."""
         self._is_cancelled = True
         self._woken.set()
         if self._lease is not None:
@@ -122,7 +122,7 @@ class PlacedAttempts:
         try:
             payload = self._payload()
             with self._leases.take(self._order.demand, on_lost=self._woken.set) as lease:
-                self._lease = lease  # before the first look whether it is cancelled: who cancels later wakes it
+                self._lease = lease  # before the first check for cancellation: a later `cancel` wakes the lease
                 state: State[Any] | None = None
                 while state is None:
                     asked_at = time.time()
@@ -132,7 +132,7 @@ class PlacedAttempts:
                 return state
         except HeadgateError as error:
             return self._states.tell(run_coro_as_sync(exception_to_failed_state(error)))
-        except Exception as error:  # a boundary: told as the task run's state, with its traceback
+        except Exception as error:  # a boundary: reported as the task run's state, with its traceback
             self._logger.exception("%s could not be run", self._states.name)
             return self._states.tell(run_coro_as_sync(exception_to_crashed_state(error)))
 
@@ -155,13 +155,13 @@ class PlacedAttempts:
         return pickled
 
     def _held(self, lease: PlacementLease, payload: Callable[[], bytes], asked_at: float) -> State[Any] | None:
-        """Run in a place; return the final state, None when the place was taken away."""
+        """Run in the place; return the final state, or None if the place was taken away."""
         started_at = time.time()
         try:
             strategy = lease.strategy()
         except HeadgateError:
             if lease.is_lost:
-                return None  # it was taken away before anything had begun
+                return None  # it was taken away before anything started
             raise
         reference = self._ended(lease, strategy, payload())
         state, end = self._outcome(reference, lease)
@@ -186,7 +186,7 @@ class PlacedAttempts:
         return state
 
     def _ended(self, lease: PlacementLease, strategy: Any, payload: bytes) -> Any:
-        """Start the Ray task and return its reference once it has ended or been killed."""
+        """Start the Ray task and return its reference once it has ended or has been killed."""
         self._woken.clear()
         remote: Any = ray.remote(**self._order.ray_options(strategy))(run_in_place)
         reference = remote.remote(dict(self._order.environ), payload)
@@ -198,7 +198,7 @@ class PlacedAttempts:
         if not ended.done():
             ray.cancel(reference, force=True)
             if not ray.wait([reference], timeout=_DEATH_S)[0]:
-                self._logger.warning("%s was killed and has not ended after %g s", self._states.name, _DEATH_S)
+                self._logger.warning("%s was killed but has not ended after %g s", self._states.name, _DEATH_S)
         return reference
 
     def _outcome(self, reference: Any, lease: PlacementLease) -> tuple[State[Any] | None, TenureEnd]:
@@ -220,11 +220,11 @@ class PlacedAttempts:
         return lease.is_lost
 
     def _cancelled(self) -> State[Any]:
-        return self._states.tell(Cancelled(message="The flow run gave it up"))
+        return self._states.tell(Cancelled(message="Cancelled by the flow run"))
 
 
 def _settled(expression: Any) -> Any:
-    """Return the final state of a future, after waiting for it; anything else as it is."""
+    """Wait for a future and return its final state; return anything else unchanged."""
     if isinstance(expression, PrefectFuture):
         expression.wait()
         return expression.state
@@ -234,15 +234,15 @@ def _settled(expression: Any) -> Any:
 class TaskRunStates:
     """One task run as Prefect sees it. Owned by the run's thread.
 
-    Each attempt begins from the same task run with a run count of zero: an attempt that was preempted is not counted
-    among the task's retries.
+    Each attempt starts from the same task run with a run count of zero: a preempted attempt does not count as one of
+    the task's retries.
     """
 
     def __init__(self, task: Task[Any, Any], task_run_id: UUID, **arguments: Any) -> None:
-        """Make the task run and tell Prefect that it is pending; `arguments` are those of `create_local_run`."""
+        """Create the task run and report it to Prefect as pending; for `arguments` see `create_local_run`."""
         made: Any = run_coro_as_sync(task.create_local_run(id=task_run_id, **arguments))
         self.task_run: TaskRun = made
-        if isinstance(task.task_run_name, str):  # as the engine names it once it runs, or says what is wrong with it
+        if isinstance(task.task_run_name, str):  # the engine sets the same name once it runs, or reports its error
             with suppress(KeyError, IndexError, AttributeError):
                 made.name = task.task_run_name.format(**(arguments.get("parameters") or {}))
         self._state: State[Any] = made.state
@@ -254,7 +254,7 @@ class TaskRunStates:
         return self.task_run.name
 
     def tell(self, state: State[Any]) -> State[Any]:
-        """Tell Prefect that the task run is now in `state`, and return it."""
+        """Report to Prefect that the task run is now in `state`, and return it."""
         before = self._state
         if state.timestamp <= before.timestamp:
             state.timestamp = before.timestamp + timedelta(microseconds=1)

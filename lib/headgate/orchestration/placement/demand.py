@@ -1,4 +1,4 @@
-"""What a placed Prefect task asks of the cluster: the runner's defaults, changed for some tasks by a context."""
+"""What a placed Prefect task requests from the cluster: the runner's defaults, overridden by a context."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ ONE_CPU: Final = amounts(cpu=1)
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What each task takes, and how much it matters.
+    """What each task takes, and how important it is.
 
     Attributes:
         resources: what the task takes while it runs.
         priority: higher goes first.
-        labels: what preemption rules look at, e.g. `role: train`.
+        labels: labels for the rules of preemption, e.g. `role: train`.
         preemptible: whether it may be stopped for others and run again.
-        estimated_duration_s: how long it will run; 0 where nobody knows.
-        restart_s: seconds of work that a stop and a new start cost besides what was done since it last saved.
-        min_runtime_s: it is not stopped before it ran so long; None takes the rule's.
-        checkpoints: whether a task that is run again goes on from what it saved. It has to say so itself: it finds
-            its own files again. Without, everything it has done is lost work when victims are chosen.
+        estimated_duration_s: how long it is expected to run; 0 if unknown.
+        restart_s: work lost by a stop and a new start, in seconds, besides what was done since the last checkpoint.
+        min_runtime_s: it is not stopped before it has run this long; None uses the rules' value.
+        checkpoints: whether a task that is run again resumes from its checkpoint. The task must find its own files
+            again. Otherwise everything that it has done counts as lost work when victims are chosen.
     """
 
     resources: Amounts = ONE_CPU
@@ -39,7 +39,7 @@ class Demand:
     checkpoints: bool = False
 
     def as_arguments(self) -> dict[str, Any]:
-        """Return it as arguments of `PlacementPool.lease`."""
+        """Return it as keyword arguments of `PlacementPool.lease`."""
         return {each.name: getattr(self, each.name) for each in fields(self)} | {"labels": dict(self.labels)}
 
 
@@ -58,7 +58,7 @@ def placed(
     min_runtime_s: float | None = None,
     checkpoints: bool | None = None,
 ) -> Iterator[None]:
-    """Submit tasks with another demand than the runner's own; what is not given stays, also in nested contexts.
+    """Submit tasks with a demand other than the runner's; arguments not given stay unchanged, also in nested contexts.
 
     Examples:
         ```python
@@ -66,7 +66,7 @@ def placed(
             future = train.submit(dataset)
         ```
     """
-    # The parameters: nothing else has a name yet.
+    # At this point, `locals()` has only the parameters.
     changes = {name: value for name, value in locals().items() if value is not None}
     token = _CHANGES.set({**_CHANGES.get({}), **changes})
     try:
@@ -76,5 +76,5 @@ def placed(
 
 
 def demand_now(defaults: Demand) -> Demand:
-    """Return what a task that is submitted here and now asks for."""
+    """Return the demand of a task that is submitted here and now."""
     return replace(defaults, **_CHANGES.get({}))

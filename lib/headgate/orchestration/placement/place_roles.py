@@ -20,25 +20,25 @@ from headgate.orchestration.run_state import artifact_key, ended, heeding, libra
 from headgate.orchestration.stop_request import StopRequest, stop_on_signals
 from headgate.reports import COLOURS, INK, blank_figure, clipped, drawing, inline_svg, legend_above, quiet_grid
 
-CAPTION: Final = "Who held what: a line for each placement group; a cross is where work was stopped for other work"
+CAPTION: Final = "Occupancy: a line for each placement group; a cross is where work was stopped for other work"
 
 _ROW_IN: Final = 0.34
 _MOST_PLACES: Final = 40
-"""Beyond, only the places that were held longest are drawn: a figure in an artifact is read, not scrolled."""
+"""Of more places, only those held longest are drawn: a figure in an artifact must be legible without scrolling."""
 
 _NONE: Final = "Nothing was stopped for other work."
 _COST: Final = (
-    "The ledger counts all work of a stay as lost. A role goes on from its last checkpoint, so a stop costs one step "
-    "of it, a batch of episodes or a step of the gradient, and a new start."
+    "The ledger counts all work of a stay as lost. A role resumes from its last checkpoint, so a stop costs one step "
+    "(a batch of episodes or a gradient step) and a new start."
 )
 
 
 async def run_placing(order: PlacingOrder) -> Any:
-    """Train a policy with roles placed by priority, and return the state in which the flow run ends.
+    """Train a policy with roles placed by priority, and return the final state of the flow run.
 
     Raises:
-        HeadgateError: if something that was given cannot be used, or the cluster cannot be reached; and what a role
-            raised. Everything is given back in every case, and the next run of the same name goes on.
+        HeadgateError: if an argument cannot be used, or the cluster cannot be reached; also whatever a role raised.
+            Everything is given back in every case, and the next run of the same name continues.
     """
     order.place.played()
     block = RayCluster() if not order.cluster else await loaded_block(RayCluster, order.cluster)
@@ -72,7 +72,7 @@ async def run_placing(order: PlacingOrder) -> Any:
 async def _running(
     runner: PlacementTaskRunner, leases: PoolLeases, stop: StopRequest, stops: list[Stop]
 ) -> AsyncIterator[None]:
-    """Keep a runner open; a wish to stop cancels what it holds, and nothing is held after."""
+    """Keep a runner open; a stop request cancels whatever it holds, and nothing is held afterwards."""
 
     async def cancelled() -> None:
         await stop.event.wait()
@@ -85,14 +85,14 @@ async def _running(
     finally:
         runner.cancel_all()
         await asyncio.to_thread(runner.join)
-        with suppress(HeadgateError):  # a ledger that is away now keeps its costs; how the run ends does not change
+        with suppress(HeadgateError):  # without the ledger the costs are unknown; how the run ends does not change
             stops += await asyncio.to_thread(leases.stops)
         await asyncio.to_thread(runner.__exit__, None, None, None)
         await asyncio.to_thread(leases.close)
 
 
 async def publish_placing(name: str, learned: Learned, tenures: Sequence[Tenure], stops: Sequence[Stop]) -> None:
-    """Publish everything about a training, whether it came to its end or not."""
+    """Publish everything about a training, whether it finished or not."""
     sentence = training_sentence(learned, tenures)
     await publish(artifact_key("placement-roles", name), role_rows(tenures), sentence)
     cut = preemption_rows(tenures, stops)
@@ -108,7 +108,7 @@ def _stops(tenures: Sequence[Tenure]) -> int:
 
 
 def training_sentence(learned: Learned, tenures: Sequence[Tenure]) -> str:
-    """Return what came of a training in one sentence."""
+    """Return the result of a training in one sentence."""
     parts = [f"{len(learned.rounds)} rounds of {learned.episodes:,} episodes", f"{_stops(tenures)} preemptions"]
     if learned.before is not None and learned.after is not None:
         parts.append(f"mean reward {learned.before:.3f} before, {learned.after:.3f} after")
@@ -116,7 +116,7 @@ def training_sentence(learned: Learned, tenures: Sequence[Tenure]) -> str:
 
 
 def placing_markdown(name: str, learned: Learned, tenures: Sequence[Tenure], stops: Sequence[Stop] = ()) -> str:
-    """Return the report."""
+    """Return the report as Markdown."""
     rounds = [
         {
             "round": str(figures["version"]),
@@ -129,7 +129,7 @@ def placing_markdown(name: str, learned: Learned, tenures: Sequence[Tenure], sto
         f"# Training {name}",
         f"{training_sentence(learned, tenures)}.",
         "## Learning",
-        markdown_table(rounds, "No round came to its end."),
+        markdown_table(rounds, "No round was completed."),
         "## Roles",
         markdown_table(role_rows(tenures), "Nothing was placed."),
         "## Preemptions",
@@ -140,7 +140,7 @@ def placing_markdown(name: str, learned: Learned, tenures: Sequence[Tenure], sto
 
 
 def timeline_svg(tenures: Sequence[Tenure]) -> str | None:
-    """Return the figure as SVG, None when nothing was held."""
+    """Return the figure as SVG, or None if nothing was held."""
     if not tenures:
         return None
     held: dict[str, float] = {}

@@ -1,4 +1,4 @@
-"""Leases of a pool of the placement ledger, as the task runner takes them."""
+"""Leases of a pool of the placement ledger, for the task runner."""
 
 from __future__ import annotations
 
@@ -13,46 +13,46 @@ from headgate.placement import Placement, PlacementLease, PlacementPool, PoolSpe
 
 
 class PoolLeases:
-    """Gives leases of one pool, to many threads. Owns its connection to placement."""
+    """Grants leases of one pool to many threads. Owns its connection to placement."""
 
     def __init__(self, placement: Placement, pool: PlacementPool) -> None:
         self._placement = placement
         self._pool = pool
         self.says = f"{placement.says}, pool {pool.name} with {pool.pool.quota}"
-        """Which cluster and pool are used."""
+        """Names the cluster and pool in use."""
 
     @contextmanager
     def take(self, demand: Demand, *, on_lost: Callable[[], None]) -> Iterator[PlacementLease]:
-        """Stand in line while the context lasts; at its end what is held or waited for is given back exactly once.
+        """Wait for a place, and hold it, while the context lasts; at the end it is given back exactly once.
 
-        `on_lost` is called from any thread when the place has to be left.
+        `on_lost` is called from any thread when the place must be left.
 
         Raises:
-            HeadgateError: the demand can never be met, or placement does not answer.
+            HeadgateError: if the demand can never be met, or placement does not answer.
         """
         lease = self._pool.lease(on_lost=on_lost, **demand.as_arguments())
         try:
             yield lease
         finally:
-            # The driver's own end frees it, too: a ledger that is away now must not hide how the task ended.
+            # The end of the driver frees it, too: an unreachable ledger must not hide how the task ended.
             with suppress(HeadgateError):
                 lease.release()
 
     def stops(self) -> list[Stop]:
-        """Return who was stopped for whom on the cluster, and what it cost, in the order of time."""
+        """Return which work was stopped for which on the cluster, and what it cost, in order of time."""
         told = [each.fields for each in self._placement.events() if each.event == "WorkPreempted"]
         return [Stop(f["request"], f["by"], f["reason"], f["lost_s"], f["took_s"]) for f in told]
 
     def close(self) -> None:
-        """Leave the cluster; legal twice."""
+        """Disconnect from the cluster; may be called twice."""
         self._placement.close()
 
 
 def pool_leases(address: str | None, pool: str) -> PoolLeases:
-    """Return leases of a pool by its name; a pool that is not open is opened with all that the cluster has.
+    """Return leases of a pool, by its name; a pool that is not open is opened with everything that the cluster has.
 
     Raises:
-        ClusterUnreachableError: no cluster answers.
+        ClusterUnreachableError: if no cluster answers.
     """
     placement = connect(address)
     try:
@@ -65,12 +65,12 @@ def pool_leases(address: str | None, pool: str) -> PoolLeases:
 def open_pool_leases(block: RayCluster, spec: PoolSpec) -> PoolLeases:
     """Return leases of the pool `spec`, on the cluster of a block.
 
-    The block's pools and rules are put in force. Where neither the block nor the cluster has the pool, it is made as
-    `spec` says, smaller where the nodes have less.
+    The block's pools and rules take effect. If neither the block nor the cluster has the pool, it is made as `spec`
+    says, or smaller if the nodes have less.
 
     Raises:
-        ClusterUnreachableError: no cluster answers.
-        InvalidPlacementError: the block's settings cannot be used.
+        ClusterUnreachableError: if no cluster answers.
+        InvalidPlacementError: if the block's settings cannot be used.
     """
     placement = connect(block.address or None, journal=block.journal or None)
     try:

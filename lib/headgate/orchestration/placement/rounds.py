@@ -1,4 +1,4 @@
-"""A training in rounds, each role a task placed by its priority: rollouts wherever there is room, training first."""
+"""Training in rounds, each role a task placed by its priority: training goes first, rollouts use the rest."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ def rollout(place: Place, round_number: int, shard: int, shards: int, most: int,
 
 @task(name="reward", task_run_name="reward {round_number}", **_PLAIN)
 def reward(place: Place, round_number: int, batches: int) -> dict[str, Any]:
-    """Score so many batches of a round."""
+    """Score `batches` batches of a round."""
     return Reward(place, round_number, batches).run()
 
 
 @task(name="train", task_run_name="train {round_number}", **_PLAIN)
 def train(place: Place, round_number: int) -> dict[str, Any]:
-    """Make the policy of a round from its scored batches."""
+    """Train the policy of a round on its scored batches."""
     return Train(place, round_number).run()
 
 
 @task(name="trial", task_run_name="{name}", **_PLAIN)
 def trial(place: Place, name: str, episodes: int, is_trained: bool, seed: int) -> dict[str, Any]:
-    """Play tasks that nobody trains on, with the newest policy or by chance."""
+    """Play tasks that training does not use, with the newest policy or at random."""
     return Trial(place, name, episodes, is_trained=is_trained, seed=seed).run()
 
 
@@ -52,20 +52,20 @@ _ASKED: Final[Mapping[str, Mapping[str, Any]]] = {
     "reward": {"priority": 5.0},
     "train": {"priority": TRAIN_PRIORITY, "resources": amounts(cpu=TRAIN_CPUS)},
 }
-"""Role -> what it asks for, as `placed` takes it."""
+"""Role -> its demand, as arguments of `placed`."""
 
 _MOST_BATCHES: Final = 8
-"""Rollouts play at most so many times what a round needs, and then leave their places by themselves."""
+"""Rollouts play at most this many times what a round needs, and then leave their places by themselves."""
 
 _LOOK_S: Final = 0.05
-"""How often the folder is looked at for batches; other processes write it."""
+"""How often the folder is checked for batches, which other processes write."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlacingOrder:
-    """What a flow run is asked to train.
+    """What a flow run should train.
 
-    The arguments of the flow `place-roles`, which says what each means.
+    The fields are the parameters of the flow `place-roles`, which documents them.
     """
 
     name: str
@@ -82,7 +82,7 @@ class PlacingOrder:
 
     @property
     def place(self) -> Place:
-        """Where the roles work."""
+        """The folder and environment of the roles."""
         return Place(self.environment, str((Path(self.folder) / self.name).absolute()))
 
     @property
@@ -91,7 +91,7 @@ class PlacingOrder:
         return -(-self.episodes // BATCH)
 
     def own_pool(self) -> PoolSpec:
-        """Return the pool that is made where there is none: room for all rollouts, some of it lent by training."""
+        """Return the pool to create if there is none: room for all rollouts, part of it borrowed from training."""
         return PoolSpec.model_validate(
             {
                 "name": self.pool,
@@ -104,9 +104,9 @@ class PlacingOrder:
 
 @dataclass(slots=True)
 class Learned:
-    """What came of it.
+    """The results of a training.
 
-    Figures of each round's update, and the mean reward on the same tasks before (by chance) and after; None until
+    Figures of each round's update, and the mean reward on the same tasks before (at random) and after; None until
     known.
     """
 
@@ -117,7 +117,7 @@ class Learned:
 
 
 class PlacedTraining:
-    """Runs one training through a task runner. Owned by one flow run; `learned` may be read when it was cut short."""
+    """Runs one training through a task runner. Owned by one flow run; `learned` is readable after an interruption."""
 
     def __init__(self, order: PlacingOrder, runner: PlacementTaskRunner) -> None:
         self.learned = Learned()
@@ -129,7 +129,7 @@ class PlacedTraining:
         """Train all rounds that the folder does not have yet.
 
         Raises:
-            HeadgateError: a role can never be placed, or failed.
+            HeadgateError: if a role can never be placed, or failed.
         """
         before = self._try(0)
         policy = self._place.opened().policy()
@@ -153,14 +153,14 @@ class PlacedTraining:
         self.learned.episodes += sum([(await result_of(future))["episodes"] for future in playing])
 
     async def _until_played(self, number: int, playing: Sequence[PlacedFuture]) -> None:
-        """Return when a round has its batches; what waits for them holds no place meanwhile."""
+        """Return when a round has its batches; the wait holds no place."""
         folder = self._place.opened()
         while len(names_in(folder.played, number)) + len(names_in(folder.scored, number)) < self._order.batches:
             ended = [future for future in playing if future.wrapped_future.done()]
             for future in ended:
                 await result_of(future)
             if len(ended) == len(playing):
-                return  # all have played as much as they may; the round makes do with it
+                return  # all have played as much as they may; the round uses what there is
             await asyncio.sleep(_LOOK_S)
 
     def _try(self, version: int) -> PlacedFuture:
@@ -175,16 +175,16 @@ class PlacedTraining:
 
 
 class RoleStoppedError(Exception):
-    """A role was cancelled, because its flow run is."""
+    """A role was cancelled because its flow run was cancelled."""
 
 
 async def result_of(future: PlacedFuture) -> Mapping[str, Any]:
-    """Return what a role has done.
+    """Return the result of a role.
 
     Raises:
-        RoleStoppedError: it was cancelled.
-        HeadgateError: it can never be placed.
-        Exception: what it raised.
+        RoleStoppedError: if it was cancelled.
+        HeadgateError: if it can never be placed.
+        Exception: whatever the role raised.
     """
     state = await asyncio.wrap_future(future.wrapped_future)
     if state.is_cancelled():

@@ -1,4 +1,4 @@
-"""A Prefect task runner that gives each task a place of its own on Ray, by priority."""
+"""A Prefect task runner that gives each task its own place on Ray, by priority."""
 
 from __future__ import annotations
 
@@ -28,34 +28,34 @@ from headgate.orchestration.placement.tenures import Tenure
 from headgate.orchestration.run_state import run_logger
 
 _TOLD_WORKERS: Final = ("PREFECT_API_", "PREFECT_CLIENT_", "PREFECT_LOGGING_", "PREFECT_RESULTS_", "PREFECT_CLOUD_")
-"""Settings that a worker takes over; others, such as folders, are those of this machine."""
+"""Prefixes of settings that are passed to a worker; others, such as folders, apply to this machine only."""
 
 _JOIN_STEP_S: Final = 0.5
-"""A signal is noticed between two of these: waiting for a thread without a bound would keep it out."""
+"""Signals are noticed between two such steps: joining a thread without a timeout would block them."""
 
 Leasing = Callable[[], PoolLeases]
 """Connects to placement; called in the flow's process when the first task is submitted."""
 
 
 class PlacedFuture(PrefectConcurrentFuture[Any]):
-    """What a placed task will give."""
+    """The future of a placed task."""
 
     def __init__(self, attempts: PlacedAttempts, task_run_id: UUID, ended: Future[Any]) -> None:
         super().__init__(task_run_id, ended)
         self._attempts = attempts
 
     def cancel(self) -> None:
-        """Have the task run end as Cancelled; its Ray task is killed and its place given back. Legal at any time."""
+        """Make the task run end as Cancelled: its Ray task is killed, its place given back. Callable at any time."""
         self._attempts.cancel()
 
 
 class PlacementTaskRunner(RayTaskRunner):  # type: ignore[misc]
-    """Runs each task in a placement group that it holds by a lease, given by priority.
+    """Runs each task in a placement group that it leases, granted by priority.
 
-    Unlike its base it never leaves the choice to Ray: a task waits in the ledger's line, holds its place while it
-    runs, and gives it back exactly once. A task whose place is taken away (preempted, node lost) runs again in
-    another one without being charged a retry. Tasks it waits for are done before it asks for a place. When the flow
-    ends by an error or is cancelled, what still waits or runs is stopped and its places are free again.
+    Unlike its base it never leaves the choice to Ray: a task waits in the ledger's queue, holds its place while it
+    runs, and gives it back exactly once. A task whose place is taken away (preempted, node lost) runs again in another
+    place, which does not count as a retry. A task requests a place once the tasks that it depends on are done. When
+    the flow fails or is cancelled, waiting and running tasks are stopped and their places freed.
 
     Examples:
         ```python
@@ -85,15 +85,15 @@ class PlacementTaskRunner(RayTaskRunner):  # type: ignore[misc]
         demand: Demand | None = None,
         leasing: Leasing | None = None,
     ) -> None:
-        """Prepare the runner; nothing is connected before the first task is submitted.
+        """Prepare the runner; it connects when the first task is submitted.
 
         Args:
-            address: of the Ray cluster; None for RAY_ADDRESS, else a running one, else a local one.
-            init_kwargs: as prefect-ray takes them; only kept for code that is moved from it.
-            pool: name of the pool that the tasks' places count against; one that is not open is opened with all that
+            address: address of the Ray cluster; None for RAY_ADDRESS, else a running one, else a local one.
+            init_kwargs: as in prefect-ray; only accepted for code that is migrated from it.
+            pool: the pool that the tasks' places count against; one that is not open is opened with everything that
                 the cluster has.
-            demand: what each task asks for, unless `placed` says otherwise.
-            leasing: connects to placement in another way than by `address` and `pool`.
+            demand: each task's demand, unless `placed` says otherwise.
+            leasing: connects to placement, instead of by `address` and `pool`.
         """
         super().__init__(address=address, init_kwargs=init_kwargs)
         self.pool = pool
@@ -104,11 +104,11 @@ class PlacementTaskRunner(RayTaskRunner):  # type: ignore[misc]
         self._running: dict[threading.Thread, PlacedAttempts] = {}
 
     def duplicate(self) -> Self:
-        """Return a runner with the same settings that has not begun."""
+        """Return a runner with the same settings that has not started."""
         return type(self)(self.address, self.init_kwargs, pool=self.pool, demand=self.demand, leasing=self._leasing)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # It travels to Ray with its flow; there it is a runner that has not begun.
+        # It travels to Ray with its flow; the copy there is a runner that has not started.
         return partial(type(self), self.address, self.init_kwargs, pool=self.pool, demand=self.demand), ()
 
     def __eq__(self, other: object) -> bool:
@@ -122,7 +122,7 @@ class PlacementTaskRunner(RayTaskRunner):  # type: ignore[misc]
         return hash((self.address, self.pool))
 
     def __enter__(self) -> Self:
-        # Of the base's base: a worker enters the flow's runner, too, and only who submits needs Ray.
+        # Not the direct base's: a worker enters the flow's runner, too, and only a submitting process needs Ray.
         TaskRunner.__enter__(self)
         return self
 
@@ -145,10 +145,10 @@ class PlacementTaskRunner(RayTaskRunner):  # type: ignore[misc]
         wait_for: Iterable[PrefectFuture[Any]] | None = None,
         dependencies: dict[str, set[Any]] | None = None,
     ) -> PlacedFuture:
-        """Have a task run as soon as it has a place.
+        """Schedule a task to run as soon as it has a place.
 
         Raises:
-            ClusterUnreachableError: no Ray cluster answers.
+            ClusterUnreachableError: if no Ray cluster answers.
         """
         if not self._started:
             raise RuntimeError("The task runner must be started before submitting work.")
@@ -177,18 +177,18 @@ class PlacementTaskRunner(RayTaskRunner):  # type: ignore[misc]
         return PlacedFuture(attempts, task_run_id, self._begun(attempts, states.name))
 
     def cancel_all(self) -> None:
-        """Stop everything that waits or runs: places in line are given up, Ray tasks killed, places given back."""
+        """Stop everything that waits or runs: waiting tasks leave the queue, Ray tasks are killed, places are freed."""
         for attempts in list(self._running.values()):
             attempts.cancel()
 
     def _begun(self, attempts: PlacedAttempts, name: str) -> Future[State[Any]]:
         ended: Future[State[Any]] = Future()
-        ended.set_running_or_notify_cancel()  # so that nobody who waits for it in asyncio can end it
+        ended.set_running_or_notify_cancel()  # so that cancelling a waiter in asyncio cannot cancel it
 
         def work() -> None:
             try:
                 state = attempts.run()
-            except BaseException as error:  # noqa: BLE001 - it belongs to whoever waits for the future
+            except BaseException as error:  # noqa: BLE001 - it is raised to the waiter of the future
                 ended.set_exception(error)
             else:
                 ended.set_result(state)
@@ -201,16 +201,16 @@ class PlacementTaskRunner(RayTaskRunner):  # type: ignore[misc]
         return ended
 
     def join(self) -> None:
-        """Wait until nothing waits or runs."""
+        """Wait until no task waits or runs."""
         for thread in list(self._running):
             while thread.is_alive():
                 thread.join(_JOIN_STEP_S)
 
 
 def worker_environ() -> dict[str, str]:
-    """Return the variables by which a Ray worker talks to the same Prefect API as this process, and starts none.
+    """Return variables that make a Ray worker use the same Prefect API as this process, and start no server.
 
-    That is the configured one, or the temporary server that Prefect started for a flow that is called without any.
+    That API is the configured one, or the temporary server that Prefect starts for a flow called without one.
     """
     settings: Mapping[str, str] = get_current_settings().to_environment_variables(exclude_unset=True)
     told = {name: value for name, value in settings.items() if name.startswith(_TOLD_WORKERS)}

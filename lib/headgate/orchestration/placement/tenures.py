@@ -1,4 +1,4 @@
-"""Who held which place when, and how it ended: what a run's table, figure and report are made of."""
+"""Which task held which place when, and how it ended: the data of a run's table, figure and report."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class TenureEnd(StrEnum):
 class Tenure:
     """One stay of a task run in one place.
 
-    Moments are seconds since the epoch: when it went into the line for this stay, had the place (a placement group),
-    and had left it. The request is of all stays of the task run, the lease of this one.
+    Times are seconds since the epoch: when it joined the queue for this stay, got the place (a placement group), and
+    had left it. The request covers all stays of the task run, the lease only this one.
     """
 
     task_run: str
@@ -39,21 +39,21 @@ class Tenure:
 
     @property
     def waited_s(self) -> float:
-        """Time in line."""
+        """Time in the queue, in seconds."""
         return self.started_at - self.asked_at
 
     @property
     def held_s(self) -> float:
-        """Time in the place."""
+        """Time in the place, in seconds."""
         return self.ended_at - self.started_at
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """What the ledger says of one preemption.
+    """The ledger's record of one preemption.
 
-    `lost_s` is work that was lost at most, as seconds of the whole cluster; `took_s` runs from the decision until the
-    place was seen empty.
+    `lost_s` is an upper bound of the lost work, as seconds of the whole cluster; `took_s` is the time from the
+    decision until the place was seen to be empty.
     """
 
     request: str
@@ -64,7 +64,7 @@ class Stop:
 
 
 def roles_of(tenures: Sequence[Tenure]) -> list[str]:
-    """Return the roles, the highest priority first."""
+    """Return the roles, highest priority first."""
     highest: dict[str, float] = {}
     for tenure in tenures:
         highest[tenure.role] = max(tenure.priority, highest.get(tenure.role, tenure.priority))
@@ -72,7 +72,7 @@ def roles_of(tenures: Sequence[Tenure]) -> list[str]:
 
 
 def role_rows(tenures: Sequence[Tenure]) -> list[dict[str, str]]:
-    """Return a row for each role, the highest priority first."""
+    """Return a row for each role, highest priority first."""
     rows = []
     for role in roles_of(tenures):
         stays = [t for t in tenures if t.role == role]
@@ -91,7 +91,7 @@ def role_rows(tenures: Sequence[Tenure]) -> list[dict[str, str]]:
 
 
 def preemption_rows(tenures: Sequence[Tenure], stops: Sequence[Stop] = ()) -> list[dict[str, str]]:
-    """Return a row for each stay that was cut short, in the order of time, with its cost and when its work went on."""
+    """Return a row for each stay that was cut short, in order of time, with its cost and when its work resumed."""
     names = {tenure.request_id: tenure.task_run for tenure in tenures}
     told: dict[str, list[Stop]] = {}
     for stop in stops:

@@ -1,4 +1,4 @@
-"""What a limit counts as taken beside the leases that are known: reports leaked and freed slots, and fixes them."""
+"""Compares the slots that a limit counts as taken with the known leases; reports and fixes the differences."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from headgate.core.audit import record_change
 from headgate.orchestration.slots.service import Holder, SlotService, known_slots
 
 SECOND_LOOK_S: Final = 6.0
-"""Between the two readings of an audit: longer than the register lags behind."""
+"""Seconds between the two readings of an audit: longer than the lag of the register."""
 
 
 class Disagreements:
     """Readings of limits that do not match the known leases. Owned by the slot broker.
 
-    One reading says little, as the register lags behind by seconds; a difference that lasts is told, once.
+    A single reading proves little, as the register lags by seconds; a difference that lasts is reported once.
     """
 
     def __init__(self, lasting_s: float) -> None:
@@ -28,7 +28,7 @@ class Disagreements:
         self._told: dict[str, int] = {}
 
     def note(self, limit: str, active: int, known: int, now: float) -> bool:
-        """Take a reading; return whether a difference is to be told."""
+        """Record a reading; return whether a difference should be reported."""
         if active == known:
             self._since.pop(limit, None)
             self._told.pop(limit, None)
@@ -42,10 +42,10 @@ class Disagreements:
 
 @dataclass(frozen=True, slots=True)
 class LimitReport:
-    """A limit and who holds its slots.
+    """A limit and the holders of its slots.
 
     Attributes:
-        holders: the living processes that hold or want slots of it.
+        holders: the living processes that hold slots of it, or want some.
     """
 
     name: str
@@ -59,12 +59,12 @@ class LimitReport:
 
     @property
     def difference(self) -> int:
-        """Slots that the limit counts as taken beyond those: leaked when positive, counted back twice when negative."""
+        """Taken slots beyond the known ones: positive if slots leaked, negative if some were given back twice."""
         return self.seen.active_slots - self.known
 
 
 async def limit_reports(service: SlotService, names: Iterable[str] = ()) -> list[LimitReport]:
-    """Return the limits of these names with their holders; without names, all that Headgate uses or named.
+    """Return the limits `names` with their holders; without names, all that Headgate uses or has named.
 
     Raises:
         OrchestratorUnreachableError: if the API does not answer.
@@ -80,7 +80,7 @@ async def limit_reports(service: SlotService, names: Iterable[str] = ()) -> list
 
 
 async def audit_limits(service: SlotService, names: Iterable[str] = (), *, fix: bool = False) -> list[LimitReport]:
-    """Return the limits whose active slots differ from the known leases at two readings; `fix` sets them right.
+    """Return the limits whose active slots differ from the known leases in two readings; `fix` corrects them.
 
     Raises:
         OrchestratorUnreachableError: if the API does not answer.
@@ -101,10 +101,10 @@ async def audit_limits(service: SlotService, names: Iterable[str] = (), *, fix: 
 async def apply_limits(
     service: SlotService, rules: Iterable[LimitRule], *, only_missing: bool = False
 ) -> dict[str, bool]:
-    """Create the limits of `rules`, and give those that exist their number; return by name whether anything changed.
+    """Create the limits of `rules`, set existing ones to their number; return by name whether anything changed.
 
-    The first of several rules with one name says its number. With `only_missing`, limits that exist are left as they
-    are, so that what was changed while running stays.
+    Of several rules with one name, the first sets the number. With `only_missing`, existing limits are left as they
+    are, which preserves changes made while running.
 
     Raises:
         OrchestratorUnreachableError: if the API does not answer.

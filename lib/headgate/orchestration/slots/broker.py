@@ -1,4 +1,4 @@
-"""The slot broker: one per process, it carries out what slot banks decide, drives caps, and tells who holds what."""
+"""The slot broker, one per process: carries out the slot banks' decisions, sets caps, and publishes its holdings."""
 
 from __future__ import annotations
 
@@ -39,26 +39,26 @@ from headgate.orchestration.slots.service import (
 )
 
 _GAP_S = 2.0
-"""Between two writings at least: a process that grows by ten blocks tells of it twice."""
+"""The shortest interval between two writes: a process that grows by ten blocks writes twice."""
 
 _PAUSE_S = 10.0
-"""After a writing that failed."""
+"""The pause after a failed write."""
 
 _PRESS_S: Final = 0.02
-"""Pressure is looked at this long after it is told of, so that a storm of requests costs one look."""
+"""The delay between a change of pressure and the next look, so that a storm of requests costs one look."""
 
 _SHIFT_S: Final = 0.2
-"""How often slots are looked at that pass from one provider to another of the same limit as requests end."""
+"""How often the split is checked while slots move between providers of one limit as requests end."""
 
 _CLOSE_S: Final = 10.0
-"""Slots may take so long to be given back; what is left then ends with its lease."""
+"""How long giving slots back may take; whatever is left then expires with its lease."""
 
 
 class SlotBroker:
     """Leases slots from global concurrency limits for the providers of one campaign. Implements `SlotSource`.
 
-    Lives as long as its campaign; everything happens on the loop of `serving`. No request makes a call of the API: a
-    block of slots is leased when waiters press on what is held, and renewed from then on.
+    Lives as long as its campaign; everything happens on the loop of `serving`. No request calls the API: a block of
+    slots is leased when requests wait for more than is held, and is renewed from then on.
     """
 
     def __init__(
@@ -73,11 +73,11 @@ class SlotBroker:
         """Prepare a broker.
 
         Args:
-            rules: the limits; the first that covers a provider bounds it.
+            rules: the limits; the first that covers a provider applies to it.
             bank: how slots are leased from each.
-            create_missing: make limits that do not exist when serving begins; those that do keep their number.
-            clock: real by default.
-            rng: of the jitter.
+            create_missing: create missing limits when serving begins; existing ones keep their number.
+            clock: the real one by default.
+            rng: source of the jitter.
         """
         self._rules = tuple(rules)
         self._given = {rule.name: rule.slots for rule in reversed(self._rules)}
@@ -117,7 +117,7 @@ class SlotBroker:
     async def serving(
         self, admission: RequestAdmission, emit: Emit, backlog: Backlog | None = None
     ) -> AsyncIterator[None]:
-        """Give a context in which the caps of providers follow the slots; everything is given back when it ends."""
+        """Make the caps of providers follow the slots while the context lasts; then give everything back."""
         self._backlog = backlog or self._backlog
         self._loop, self._admission = asyncio.get_running_loop(), admission
         for caps in self._caps.values():
@@ -125,7 +125,7 @@ class SlotBroker:
                 admission.set_provider_cap(provider, 0)
         stop_listening = admission.on_change(lambda _key, _pressure: self._press())
         async with asyncio.TaskGroup() as group:
-            # A task of its own, so that the settings of its client are its own, too.
+            # A separate task, so that its client's settings apply to it only.
             server = group.create_task(self._serve(admission, emit))
             try:
                 yield
@@ -138,7 +138,7 @@ class SlotBroker:
                 self._loop = self._admission = None
 
     def _press(self) -> None:
-        """Take that the pressure on a key has changed; threads tell of it, too, and requests by the thousand."""
+        """Note that the pressure on a key has changed; called from any thread, up to thousands of times per second."""
         if not self._is_pressed and self._loop is not None:
             self._is_pressed = True
             self._loop.call_soon_threadsafe(self._loop.call_later, _PRESS_S, self._woken.set)
@@ -146,7 +146,7 @@ class SlotBroker:
     async def _serve(self, admission: RequestAdmission, emit: Emit) -> None:
         async with open_slot_service() as service:
             if self._create_missing:
-                # A server that is away is told of by the banks, who find no limit or no answer.
+                # The banks report a server that is away: they find no limit, or get no answer.
                 with suppress(errors.OrchestratorUnreachableError):
                     await apply_limits(service, self._rules, only_missing=True)
             async with asyncio.TaskGroup() as calls:
@@ -161,7 +161,7 @@ class SlotBroker:
             await self._notices.withdraw(service)
 
     async def _rest(self, delay_s: float | None) -> None:
-        """Return when something happens, or after a time."""
+        """Return when something happens, or after `delay_s`."""
         timer = None if delay_s is None else asyncio.create_task(self._ring(delay_s))
         try:
             await self._woken.wait()
@@ -177,7 +177,7 @@ class SlotBroker:
     def _turn(
         self, service: SlotService, admission: RequestAdmission, emit: Emit, calls: asyncio.TaskGroup
     ) -> float | None:
-        """Do what is to be done now; return the seconds until something is to be done by itself."""
+        """Do everything that is due; return the seconds until something is due again, or None."""
         self._is_pressed = False
         now = self._clock.monotonic()
         looking = []
@@ -189,7 +189,7 @@ class SlotBroker:
                     looking.append(bank)
                 else:
                     calls.create_task(self._make(service, bank, call))
-            # Before the calls are made: a block is not given back while it can still be admitted on.
+            # Before the calls are made: a block must not be given back while requests can still be admitted on it.
             is_shifting |= self._balance(name, bank, admission, now)
         if looking:
             calls.create_task(self._look(service, looking, emit))
@@ -207,9 +207,9 @@ class SlotBroker:
         return min((max(0.0, at - now) for at in times if at is not None), default=None)
 
     def _balance(self, name: str, bank: SlotBank, admission: RequestAdmission, now: float) -> bool:
-        """Tell the bank what the providers need, and give them the slots that are held; return whether some must shift.
+        """Tell the bank the providers' demand, and split the slots held among them; return whether some have to move.
 
-        A provider always wants one slot at least: without any, no task of it is started, and nobody would ever ask.
+        A provider always wants at least one slot: without any, its tasks would not start, and none would be requested.
         """
         caps = self._caps[name]
         uses = {provider: self._use(provider, caps[provider], admission) for provider in caps}
@@ -217,7 +217,7 @@ class SlotBroker:
             bank.demand(sum(used for used, _ in uses.values()), sum(waiting for _, waiting in uses.values()), now)
         held = bank.slots_held(now)
         split: dict[str, int | None] = dict.fromkeys(caps) if held is None else {**split_slots(held, uses)}
-        # The lowered ones first: together the caps never stand above what is held.
+        # Lower caps first, so that their sum never exceeds the held slots.
         for provider in sorted(caps, key=lambda p: _above(split[p]) - _above(caps[p])):
             if split[provider] != caps[provider]:
                 caps[provider] = split[provider]
@@ -225,14 +225,14 @@ class SlotBroker:
         return len(caps) > 1 and any(used > _above(split[provider]) for provider, (used, _) in uses.items())
 
     def _use(self, provider: str, cap: int | None, admission: RequestAdmission) -> tuple[int, int]:
-        """Return a provider's requests in flight, and those that more slots would let go."""
+        """Return a provider's requests in flight, and the waiting ones that more slots would admit."""
         in_flight, waiting = admission.in_flight(provider), admission.pressing(provider)
         if cap is not None and in_flight >= cap:
             waiting += self._backlog(provider)
         return in_flight, max(waiting, 0 if in_flight else 1)
 
     async def _look(self, service: SlotService, banks: Sequence[SlotBank], emit: Emit) -> None:
-        """Read limits and register for banks that want to know, and tell of slots that nobody is known to hold."""
+        """Read limits and the register for banks that ask for it, and report slots with no known holder."""
         try:
             holders = [holder for holder in await service.holders() if holder.name != self.holder]
         except errors.OrchestratorUnreachableError as error:
@@ -258,7 +258,7 @@ class SlotBroker:
         self._woken.set()
 
     async def _make(self, service: SlotService, bank: SlotBank, call: BankCall) -> None:
-        """Carry a call out and tell the bank what came of it."""
+        """Carry out a call and pass the outcome to the bank."""
         try:
             match call:
                 case LeaseBlock(slots):
@@ -304,10 +304,10 @@ def _above(slots: int | None) -> float:
 
 
 class Notices:
-    """The register's entry of one process. Owned by the slot broker.
+    """One process's entry in the register. Owned by the slot broker.
 
-    Written when what is held changes, when slots run short and when they do not any more, and at least twice in the
-    length of a lease while anything is held or wanted.
+    Written when the holdings change, when slots become short and when they no longer are, and at least twice per
+    lease length while anything is held or wanted.
     """
 
     def __init__(self, holder: str, process: str, rules: BankRules) -> None:
@@ -320,7 +320,7 @@ class Notices:
         self._is_writing = False
 
     def next_at(self, banks: Mapping[str, SlotBank], now: float) -> float | None:
-        """Return when something is to be written; None when nothing is."""
+        """Return when to write next; None if nothing is to be written."""
         if self._is_writing:
             return None
         holdings = self._holdings(banks, now)
@@ -331,14 +331,14 @@ class Notices:
         return max(self._not_before, self._written_at + self._rules.lease_s / BEATS_PER_LEASE)
 
     async def write(self, service: SlotService, banks: Mapping[str, SlotBank], now: float) -> None:
-        """Write the entry; a server that cannot take it is tried again later."""
+        """Write the entry; retry later if the server cannot take it."""
         holdings = self._holdings(banks, now)
         self._is_writing = True
         try:
             value = entry(self._process, self._rules.lease_s, holdings)
             await service.write_entry(self._holder, value, is_first=self._written_at is None)
         except errors.OrchestratorUnreachableError as error:
-            # The banks tell of a server that is away: they call it at least as often.
+            # The banks report a server that is away: they call it at least as often.
             self._not_before = now + (_GAP_S if isinstance(error, SlotServiceBusyError) else _PAUSE_S)
         else:
             self._told, self._written_at, self._not_before = holdings, now, now + _GAP_S
@@ -346,7 +346,7 @@ class Notices:
             self._is_writing = False
 
     async def withdraw(self, service: SlotService) -> None:
-        """Take the entry out of the register; it goes stale by itself when the server is away."""
+        """Delete the entry from the register; it goes stale by itself if the server is away."""
         if self._written_at is None:
             return
         try:
@@ -359,7 +359,7 @@ class Notices:
         return {name: self._holding(bank, now) for name, bank in banks.items() if bank.seen is not None}
 
     def _holding(self, bank: SlotBank, now: float) -> Holding:
-        """Return what is said of a bank: the need is rounded to blocks, as every writing costs a call."""
+        """Return the published holding of a bank; its need is rounded up to blocks, as every write costs a call."""
         leases = bank.leases(now)
         held = sum(leases.values())
         block = self._rules.block

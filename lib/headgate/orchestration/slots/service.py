@@ -1,6 +1,6 @@
-"""The calls of Prefect's API that the slot broker and `headgate limits` make, and what their answers mean.
+"""The calls of Prefect's API that the slot broker and `headgate limits` make, and the meaning of their answers.
 
-On SQLite a server takes some of them one at a time only: a lock holds between the processes of one machine.
+On SQLite a server handles some of them only one at a time, so a lock serialises the processes of one machine.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from headgate.core.audit import record_change
 from headgate.durable.locks import FileLock
 
 REGISTER_PREFIX: Final = "headgate_slots_"
-"""Variables of the register begin with it."""
+"""Prefix of the register's variables."""
 
 BEATS_PER_LEASE: Final = 2
-"""Entries are written anew at least this often in the length of a lease."""
+"""Entries are rewritten at least this often per lease length."""
 
 _STALE: Final = 1.25
-"""An entry older than this many lease lengths is of a process whose leases have ended, too."""
+"""An entry older than this many lease lengths belongs to a process whose leases have expired, too."""
 
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """What a process has to do with one limit: slots under leases, those it wants, and the number of its leases."""
+    """A process's relation to one limit: slots it holds under leases, slots it wants, and its number of leases."""
 
     held: int
     wanted: int
@@ -51,12 +51,12 @@ class Holding:
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """A process of the register.
+    """A process in the register.
 
     Attributes:
-        name: unique, the end of its variable's name.
-        process: where it runs, for people.
-        age_s: since it wrote last, by the server's clock.
+        name: unique; the end of its variable's name.
+        process: host and process id, for people.
+        age_s: seconds since its last write, by the server's clock.
     """
 
     name: str
@@ -67,12 +67,12 @@ class Holder:
 
     @property
     def is_stale(self) -> bool:
-        """Whether it has not written for so long that its leases have ended, too."""
+        """Whether its last write is so old that its leases have expired, too."""
         return self.age_s > _STALE * self.lease_s
 
 
 def entry(process: str, lease_s: float, holdings: Mapping[str, Holding]) -> dict[str, Any]:
-    """Return the value of a process's variable."""
+    """Return the value for a process's variable."""
     return {
         "process": process,
         "lease_s": lease_s,
@@ -81,7 +81,7 @@ def entry(process: str, lease_s: float, holdings: Mapping[str, Holding]) -> dict
 
 
 def holder_of(variable: Mapping[str, Any], now: datetime) -> Holder | None:
-    """Return the holder that a variable speaks of; None when somebody else wrote it."""
+    """Return the holder that a variable describes, or None if the variable cannot be read as one."""
     try:
         value = variable["value"]
         updated = datetime.fromisoformat(str(variable["updated"]))
@@ -93,12 +93,12 @@ def holder_of(variable: Mapping[str, Any], now: datetime) -> Holder | None:
             holdings={str(name): Holding(*map(int, numbers)) for name, numbers in value["limits"].items()},
         )
     except (KeyError, TypeError, ValueError, AttributeError):
-        # A variable of the register's prefix that this version cannot read: no reason to stop admitting.
+        # It has the register's prefix but another form, as of another version: no reason to stop admitting.
         return None
 
 
 def peers_at(limit: str, holders: Iterable[Holder]) -> list[Peer]:
-    """Return the living processes at a limit, as the bank takes them."""
+    """Return the living processes at a limit, as the bank expects them."""
     return [
         Peer(holder.name, holder.holdings[limit].held, holder.holdings[limit].wanted)
         for holder in holders
@@ -117,14 +117,14 @@ _CALL_S: Final = 10.0
 _PAGE: Final = 200
 _BUSY: Final = frozenset({408, 429, 503})
 _MEANT: Final = frozenset({404, 409, 410, 422, 423})
-"""Statuses that say something about what was asked, and not about the server."""
+"""Statuses that answer the request, rather than report a problem of the server."""
 
 
 class MachineLock:
-    """Held by one process of this machine at a time, per API address. Ends with its process, however that dies.
+    """A lock per API address, held by one process of this machine at a time; a process that dies releases it.
 
-    Nobody waits for anything but an answer of the API while holding it, so it is held for milliseconds. One task of a
-    process uses it at a time.
+    A holder waits for nothing but one answer of the API, so it is held for milliseconds. Within a process, one task
+    uses it at a time.
     """
 
     def __init__(self, api_url: str) -> None:
@@ -142,7 +142,7 @@ class MachineLock:
             try:
                 await asyncio.shield(waiting)
             except BaseException:
-                # The thread goes on waiting; what it gets then is given back at once.
+                # The thread keeps waiting; the lock is given back as soon as it gets it.
                 waiting.add_done_callback(lambda _: lock.give_back())
                 raise
         except BaseException:
@@ -158,10 +158,10 @@ class MachineLock:
 
 
 class SlotServiceBusyError(errors.OrchestratorUnreachableError):
-    """The Prefect API answers that it is busy: a server on SQLite takes one writer at a time."""
+    """The Prefect API reports that it is busy: a server on SQLite allows one writer at a time."""
 
     code = "orchestrator_busy"
-    next_step = "Run the command again; a server on PostgreSQL takes many at a time."
+    next_step = "Run the command again; a server on PostgreSQL allows many at a time."
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,26 +172,26 @@ class NoSlots:
 
 
 class SlotService:
-    """One client of the Prefect API. Calls that write take turns with the other processes of this machine."""
+    """One client of the Prefect API. Calls that write take turns with the machine's other processes."""
 
     def __init__(self, client: PrefectClient) -> None:
         self._client = client
         self._lock = MachineLock(str(client.api_url))
 
     async def limit(self, name: str) -> LimitSeen | None:
-        """Return a limit as it is now; None when there is none."""
+        """Return a limit as it is now, or None if it does not exist."""
         where = {"id_or_name": name}
         answer = await _answer(self._client.request("GET", "/v2/concurrency_limits/{id_or_name}", path_params=where))
         return None if answer.status_code == httpx.codes.NOT_FOUND else _seen(answer.json())
 
     async def limits(self) -> list[tuple[str, LimitSeen]]:
-        """Return every limit of the server by its name, but those that Prefect keeps for deployments and tags."""
+        """Return every limit of the server by name, except those that Prefect keeps for deployments and tags."""
         rows, _ = await self._listed("/v2/concurrency_limits/filter")
         return [(row["name"], _seen(row)) for row in rows if not row["name"].startswith(("deployment:", "tag:"))]
 
     async def set_limit(self, name: str, slots: int, *, only_missing: bool = False) -> bool:
         """Create a limit, or give an existing one this number; return whether anything changed."""
-        seen = await self.limit(name)  # first: a server logs a traceback for a limit that is created twice
+        seen = await self.limit(name)  # first: a server logs a traceback when a limit is created twice
         if seen is None:
             if await self._create(name, slots):
                 await asyncio.to_thread(record_change, "limits create", name, after=slots)
@@ -204,7 +204,7 @@ class SlotService:
         return True
 
     async def _create(self, name: str, slots: int) -> bool:
-        """Return whether the limit was created; not when another process was first."""
+        """Return whether the limit was created; False if another process was first."""
         new = GlobalConcurrencyLimitCreate(name=name, limit=slots, active=True, slot_decay_per_second=0)
         async with self._lock:
             try:
@@ -231,7 +231,7 @@ class SlotService:
             ) from None
 
     async def lease(self, name: str, slots: int, lease_s: float) -> str | NoSlots | None:
-        """Return the id of a new lease, or that there are no slots; None when the limit does not exist."""
+        """Return the id of a new lease, or `NoSlots`; None if the limit does not exist."""
         async with self._lock:
             answer = await _answer(
                 self._client.increment_concurrency_slots_with_lease(
@@ -242,7 +242,7 @@ class SlotService:
             return NoSlots(_seconds(answer.headers.get("Retry-After")))
         document = answer.json()
         if not document["limits"]:
-            # The server grants what it knows nothing of: without a limit there is nothing to hold.
+            # The server grants leases of limits that do not exist: there is nothing to hold.
             await self.give_back(document["lease_id"])
             return None
         return str(document["lease_id"])
@@ -253,12 +253,12 @@ class SlotService:
         return int(answer.status_code) != httpx.codes.GONE
 
     async def give_back(self, lease_id: str) -> None:
-        """End a lease and free its slots; a lease that has ended already changes nothing."""
+        """End a lease and free its slots; do nothing if it has ended already."""
         async with self._lock:
             await _answer(self._client.release_concurrency_slots_with_lease(UUID(lease_id)))
 
     async def holders(self) -> list[Holder]:
-        """Return the register: every process that has written to it, those that are gone included."""
+        """Return the register: every process that has written to it, including dead ones."""
         rows, now = await self._listed("/variables/filter", variables={"name": {"like_": REGISTER_PREFIX}})
         found = (holder_of(variable, now) for variable in rows)
         return [holder for holder in found if holder is not None]
@@ -274,7 +274,7 @@ class SlotService:
                 return rows, server_time(answer)
 
     async def write_entry(self, holder: str, value: Mapping[str, Any], *, is_first: bool) -> None:
-        """Write a process's entry of the register."""
+        """Write a process's entry in the register."""
         name = REGISTER_PREFIX + holder
         async with self._lock:
             if not is_first:
@@ -287,7 +287,7 @@ class SlotService:
             await _answer(self._client.request("POST", "/variables/", json={"name": name, "value": value}))
 
     async def drop_entry(self, holder: str) -> None:
-        """Take a process out of the register."""
+        """Delete a process's entry from the register."""
         async with self._lock:
             name = REGISTER_PREFIX + holder
             await _answer(self._client.request("DELETE", "/variables/name/{name}", path_params={"name": name}))
@@ -295,10 +295,10 @@ class SlotService:
 
 @asynccontextmanager
 async def open_slot_service() -> AsyncIterator[SlotService]:
-    """Give the calls on a client of their own. A task of its own uses it: the client's retries are off in that task.
+    """Yield the service with its own client. Use it in a separate task: the client's retries are off in that task.
 
-    When to come again is for the bank to say: Prefect's client would wait in the middle of a call, and after its last
-    try, too, for two seconds or what the server asks for, while this process holds the lock of the machine.
+    The bank decides when to retry: Prefect's client would wait in the middle of a call, and after its last attempt,
+    too, for two seconds or as long as the server asks, while this process holds the machine's lock.
 
     Raises:
         OrchestratorUnreachableError: if no API is configured.
@@ -319,11 +319,11 @@ async def _raise_at_once(response: httpx.Response) -> None:
 
 
 async def _answer(call: Awaitable[Any]) -> Any:
-    """Return the answer to a call; statuses that speak of what was asked are answers.
+    """Return the answer to a call, including statuses that answer the request (`_MEANT`).
 
     Raises:
-        SlotServiceBusyError: if the server asks to come again.
-        OrchestratorUnreachableError: if it does not answer, or answers that it fails.
+        SlotServiceBusyError: if the server asks to retry later.
+        OrchestratorUnreachableError: if it does not answer, or reports that it failed.
     """
     try:
         async with asyncio.timeout(_CALL_S):
@@ -355,7 +355,7 @@ def _seconds(text: str | None) -> float | None:
 
 
 def server_time(answer: httpx.Response) -> datetime:
-    """Return the server's clock: ages of the register's entries must not depend on the clock of this machine."""
+    """Return the server's time: ages of the register's entries must not depend on this machine's clock."""
     with suppress(KeyError, ValueError):
         return parsedate_to_datetime(answer.headers["Date"])
     return datetime.now(UTC)
