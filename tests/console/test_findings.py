@@ -66,6 +66,8 @@ def test_the_error_of_several_paused_models_names_the_one_that_had_it(portal: Bl
     models = tuple(replace(model, **paused) for model in status.models)
     (one,) = [one for one in _found(portal, replace(status, models=models)) if "paused" in one.key]
     assert one.holds.endswith(f"last error of {models[0].model}: HTTP 401: wrong key")
+    (one,) = [one for one in _found(portal, replace(status, models=models[:1])) if "paused" in one.key]
+    assert one.holds.endswith("; last error: HTTP 401: wrong key")
 
 
 @pytest.mark.parametrize(

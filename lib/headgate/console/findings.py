@@ -184,7 +184,9 @@ def _paused(source: Source, said: Document) -> Iterator[Finding]:
         first = min((one.until for one in pauses if one.until), default=None)
         holds, todo = reason, "It goes on by itself." if first else "Resume it when it may go on."
         if is_failing:
-            error = next((f"; last error of {one.model}: {one.error}" for one in pauses if one.error), "")
+            failed = next((one for one in pauses if one.error), pauses[0])
+            whose = f" of {failed.model}" if len(pauses) > 1 else ""
+            error = f"; last error{whose}: {failed.error}" if failed.error else ""
             holds += (f"; tried again in {duration(first - said['captured_at'])}" if first else "") + error
             todo = "Look at the endpoint; Retry ends the pause at once."
         alone, *others = pauses
