@@ -387,7 +387,7 @@ class _Sole:
             self._lock = PostgresLock(settings.journal, f"headgate follow {name}")
 
     def close(self) -> None:
-        """Let another one be it; legal also for who was none."""
+        """Release the lock; allowed without holding it."""
         self._lock.give_back()
 
     def take(self) -> None:
