@@ -58,7 +58,7 @@ class Console:
         """Prepare to show `screens`, each an address and a title, in the order of the navigation."""
         self.settings, self.sources, self.records, self.access = settings, sources, records, access
         self._screens = screens
-        self._form_key = secrets.token_urlsafe(24)  # placeholder in cached pages for the viewer's key
+        self._form_key = secrets.token_urlsafe(24)  # stands in cached pages for the key of the viewer
         self._cached: OrderedDict[Hashable, str] = OrderedDict()
         self._templates = jinja2.Environment(
             loader=jinja2.PackageLoader("headgate.console"),
