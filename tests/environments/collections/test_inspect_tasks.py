@@ -277,7 +277,7 @@ async def test_a_solver_that_never_ends_is_scored_after_the_last_round(made):
 
 @pytest.mark.parametrize(
     ("task", "problem"),
-    [("rewriting", "changes earlier messages"), ("asking", "model"), ("changing", "other tools")],
+    [("rewriting", "changes earlier messages"), ("asking", "model"), ("changing", "the model's tools")],
 )
 async def test_what_cannot_be_played_is_the_environments_failure(made, task, problem):
     async def chat(messages):
