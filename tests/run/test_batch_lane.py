@@ -358,7 +358,7 @@ async def test_it_is_told_where_a_sample_is_and_a_batch_that_nobody_wants_any_mo
         assert (shown["batch"], shown["requests"]) == (submitted.batch, TASKS)
         async with http.post("/controls", json={"verb": "withdraw"}) as answer:
             assert answer.status == 200, await answer.text()
-            assert f"{TASKS} that are queued are withdrawn" in await answer.text()
+            assert f"queued ones ({TASKS}) are withdrawn" in await answer.text()
     result = await running
     assert (result.samples, result.open_tasks, +site.served.now) == (0, 0, {})
     assert cancelled == {submitted.batch}

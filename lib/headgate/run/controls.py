@@ -357,7 +357,7 @@ class Steering:
             for tasks in (self.stages.tasks, self._waiting())
         )
         kept = {"pause": "wait", "withdraw": "are withdrawn", "drain": "stay in the journal"}[order.verb]
-        return f": samples in progress ({running:,}) end, those that are queued ({queued:,}) {kept}"
+        return f": samples in progress ({running:,}) end, queued ones ({queued:,}) {kept}"
 
     def _waiting(self) -> list[Task]:
         parts, dispatcher = self.parts, self.parts.dispatcher
