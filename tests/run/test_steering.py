@@ -88,9 +88,7 @@ def test_queued_samples_of_a_pair_stand_aside_and_let_others_pass(world: World) 
     async def during(run: Run, clock: LoopClock) -> None:
         await clock.sleep(300)
         said = await steer(run, "pause", environment="affine:sat", reason="a bad scorer")
-        expected = (
-            r"paused environment affine:sat: samples in progress \([01]\) end, queued ones \(\d+\) wait"
-        )
+        expected = r"paused environment affine:sat: samples in progress \([01]\) end, queued ones \(\d+\) wait"
         assert re.fullmatch(expected, said["did"])
         await clock.sleep(30)
         aside = [task for state, task in run.inquiry.open_tasks() if state == "paused"]
