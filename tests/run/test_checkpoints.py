@@ -127,29 +127,19 @@ def test_a_checkpoint_that_did_not_load_is_found_again_once_its_files_are_others
         assert replaced[:4] == broken[:4]
 
 
-def test_shards_vouch_for_a_folder_once_all_of_them_are_there(tmp_path: Path) -> None:
-    folder = CheckpointFolder(str(tmp_path), environ={})
-    (tmp_path / "step_1").mkdir()
-    index = {"weight_map": {"a": "model-1.safetensors", "b": "model-2.safetensors"}}
-    (tmp_path / "step_1" / "model.safetensors.index.json").write_text(json.dumps(index))
-    (tmp_path / "step_1" / "model-1.safetensors").write_bytes(b"1")
+@pytest.mark.parametrize("indexes", [{"model": ["a", "b"]}, {"adapter": ["a"], "model": ["b"]}], ids=["one", "two"])
+def test_shards_vouch_for_a_folder_once_those_of_every_index_are_there(
+    tmp_path: Path, indexes: dict[str, list[str]]
+) -> None:
+    folder, step = CheckpointFolder(str(tmp_path), environ={}), tmp_path / "step_1"
+    step.mkdir()
+    for name, shards in indexes.items():
+        index = {"weight_map": {shard: f"{shard}.safetensors" for shard in shards}}
+        (step / f"{name}.safetensors.index.json").write_text(json.dumps(index))
+    (step / "a.safetensors").write_bytes(b"1")
     folder.whole(0.0)
     assert folder.whole(SETTLE_S) == []
-    (tmp_path / "step_1" / "model-2.safetensors").write_bytes(b"1")
-    folder.whole(5.0)
-    assert len(folder.whole(5.0 + SETTLE_S)) == 1
-
-
-def test_shards_of_every_index_have_to_be_there(tmp_path: Path) -> None:
-    folder = CheckpointFolder(str(tmp_path), environ={})
-    (tmp_path / "step_1").mkdir()
-    for part in ("adapter", "model"):
-        index = {"weight_map": {"a": f"{part}-1.safetensors"}}
-        (tmp_path / "step_1" / f"{part}.safetensors.index.json").write_text(json.dumps(index))
-    (tmp_path / "step_1" / "adapter-1.safetensors").write_bytes(b"1")
-    folder.whole(0.0)
-    assert folder.whole(SETTLE_S) == []
-    (tmp_path / "step_1" / "model-1.safetensors").write_bytes(b"1")
+    (step / "b.safetensors").write_bytes(b"1")
     folder.whole(5.0)
     assert len(folder.whole(5.0 + SETTLE_S)) == 1
 
