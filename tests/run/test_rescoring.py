@@ -149,7 +149,7 @@ async def test_what_cannot_be_scored_keeps_its_score_and_says_why(store: SampleS
     assert done.left_out == {
         "its conversation is not stored": 1,
         "nothing to score: provider_failure": 1,
-        "the environment no longer says what the model answered": 1,
+        "the environment now says something other than what the model replied to": 1,
         "the conversation ends before it is scored": 1,
         "environment gave no score: RuntimeError: no such number (test_rescoring.py, line 61)": 1,
     }

@@ -376,7 +376,7 @@ def _replayed(stored: Sequence[Message]) -> Chat:
     async def chat(messages: Sequence[Message]) -> ChatReply:
         said = len(messages)
         if list(messages) != list(stored[:said]):
-            raise _NotScoredError("the environment no longer says what the model answered")
+            raise _NotScoredError("the environment now says something other than what the model replied to")
         if said >= len(stored) or stored[said].role != "assistant":
             raise _NotScoredError("the conversation ends before it is scored")
         return ChatReply(stored[said].content)
