@@ -51,7 +51,7 @@ def _check(name: str, value: object) -> None:
     """Refuse numbers with which no scenario can run; bars may be any, so that one can be missed on purpose.
 
     Raises:
-        InvalidInputError: if a number is not finite, or is not above 0 and its parameter is neither a bar nor may be 0.
+        InvalidInputError: if a number is not finite, or, unless it is a bar, below 0 or a 0 that is not allowed.
     """
     for number in value if isinstance(value, tuple) else (value,):
         if isinstance(number, bool) or not isinstance(number, int | float):

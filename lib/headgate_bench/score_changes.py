@@ -99,7 +99,7 @@ class ManyScoreChanges:
         return float(np.sqrt(self._squares / max(1.0, self._scores)))
 
     def add(self, number: int, scores: Floats) -> NDArray[np.bool_]:
-        """Take sample `number` of each model; return which raise an alarm: their tests restart with their memory."""
+        """Take sample `number` of each model; return which raise an alarm. Their tests restart, but keep their data."""
         place = number % max(1, self._tasks)
         mean, seen, solved = self._sum / self._count, self._seen[place], self._solved[place]
         self._ways[:-1] = (solved + _PULLS * mean) / (seen + _PULLS)

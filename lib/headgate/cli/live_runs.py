@@ -70,7 +70,7 @@ class LiveRuns:
     async def first(self, campaign: str, ask: Callable[[MonitorClient], Awaitable[T]]) -> tuple[T, str]:
         """Return the answer of a campaign's first run that knows what is asked about, and that run's address.
 
-        Each run has environments of its own. If none answers, raises what one that knows it objects, else the last.
+        Each run has environments of its own. If none answers, raises the first error but NotFoundError, else the last.
         """
         refusals: list[HeadgateError] = []
         for monitor in self.answering[campaign]:

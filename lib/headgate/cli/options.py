@@ -81,7 +81,7 @@ def names_in(given: Sequence[str]) -> tuple[str, ...]:
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)
 def options(cls: type[T]) -> type[T]:
-    """Make a class a parameter of commands whose fields are options."""
+    """Make a class one parameter of commands; its fields become their options."""
     of_fields = dataclass(frozen=True, slots=True, kw_only=True)(cls)
     return Parameter(name="*")(of_fields)
 

@@ -240,7 +240,7 @@ class AtHand(TypedDict):
 async def at_hand(settings: Settings, limits: str) -> AsyncIterator[AtHand]:
     """Yield the models of the settings, the slots of `limits`, and the event that SIGINT and SIGTERM set.
 
-    Meanwhile, what environments print goes to standard error, unless standard output is a terminal: it has the results.
+    Meanwhile, environments print to standard error unless standard output is a terminal: a pipe gets only results.
     """
     slots = await orchestration.shared_slots(limits) if limits else None  # Prefect is imported only if needed
     stop = asyncio.Event()

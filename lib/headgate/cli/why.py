@@ -75,7 +75,7 @@ def _lines_of(answer: Mapping[str, Any], now: float) -> list[str]:
 async def _answers(
     loaded: LoadedSettings, url: str | None, task: str, environment: str | None, sequence: int | None, stage: str
 ) -> list[dict[str, Any]]:
-    """Return the answers of the campaigns meant; errors of those that do not know the task are raised if none does."""
+    """Return the answers of the campaigns that know the task; raise the errors of the others if none does."""
     found, refused = list[dict[str, Any]](), list[InvalidInputError | NotFoundError]()
     async with live_runs(loaded, url) as runs:
         runs.tell_silent()

@@ -40,7 +40,7 @@ def names_in(value: str) -> tuple[str, ...]:
 
 
 def pairs(form: str, *, or_one: bool = False, at_first: bool = False) -> BeforeValidator:
-    """Return a validator that parses a text such as `a=1,b=2` into a mapping; ValueError, with `form`, without `=`.
+    """Return a validator that parses `a=1,b=2` into a mapping; it raises ValueError with `form` for a part without `=`.
 
     With `or_one`, a single value applies to every environment. A part is split at its last `=` (`at_first`: first).
     """

@@ -26,7 +26,7 @@ class JournalSource(Source):
         self._place = place
         self._settings = settings
         self._sources = sources
-        self._replaced = set[ServedRun]()  # lost ones that later ones have taken over from, however those have ended
+        self._replaced = set[ServedRun]()  # lost runs whose environments later runs took over
 
     def _found(self) -> dict[ServedRun, RunSource]:
         runs = [source for source in self._sources.of("run") if isinstance(source, RunSource)]

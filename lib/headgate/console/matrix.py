@@ -40,7 +40,7 @@ class Cell:
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """95 % interval of the mean score, as in `headgate summary`; as of 0 and 1 if no squares are reported."""
+        """95 % interval of the mean score, as in `headgate summary`; the widest if no squares are reported."""
         mean, total = self.pair["mean_score"], self.pair["score_sum"]
         if mean is None or not 0 <= mean <= 1:
             return None

@@ -219,7 +219,7 @@ class Sources:
     async def fresh(self) -> None:
         """Poll the journals that are due, then all sources that are due, for at most `PATIENCE_S` each.
 
-        A source that has not answered by then `is_late` if its last answer is old: nobody may have looked all day.
+        One that has not answered by then becomes `is_late` if its last answer is old: nobody may have looked all day.
         """
         await self._fresh(self.of("journal"))
         await self._fresh(self.all)

@@ -101,7 +101,7 @@ async def _asked(source: Source, wanted: str) -> list[Answer]:
 
 
 async def _task_of(run: RunSource, wanted: str) -> Mapping[str, Any] | None:
-    """Return a campaign's answer on the task with this id, or of the next one of `MODEL ENVIRONMENT`."""
+    """Return a campaign's answer on the task with this id, or on the next one of `MODEL ENVIRONMENT`."""
     if len(words := wanted.split()) == 2:
         model = words[0] if "@" in words[0] else f"{words[0]}@main"
         found = await run.monitor.next_task(model, words[1], run.name, is_open=False)

@@ -196,7 +196,7 @@ async def converse(environment: Environment, index: int, seed: int, chat: Chat, 
 
     Raises:
         asyncio.CancelledError: when the caller is cancelled.
-        HostLostError: when the machine or process in which it was played is gone; nobody's failure.
+        HostLostError: when the machine or host on which it was played is gone; nobody's failure.
         Exception: anything but `ChatError` that `chat` raises: a bug in Headgate never counts against a model.
     """
     run = _Run(environment.spec, chat)

@@ -57,7 +57,7 @@ def read_judgement(reply: str) -> Judgement | None:
 
 
 def mean_verdict(judgements: Sequence[Judgement], *, pass_mark: float) -> Score:
-    """Return the mean of the judgements as a score, a success from `pass_mark` on, with the reason closest to it."""
+    """Return the mean of the judgements, a success from `pass_mark` on, with the reason of the one closest to it."""
     value = round(fmean(judgement.value for judgement in judgements), 6)
     middle = min(judgements, key=lambda judgement: abs(judgement.value - value))
     return Score(value, success=value >= pass_mark, why=middle.why)
@@ -251,8 +251,8 @@ _MAJORITY: Final = 0.51
 class ReadsGrades:
     """Reads judges' replies, as a `JudgedEnvironment` does: C, P and I are 1, 0.5 and 0, and the last grade counts.
 
-    A mean above 0.5 is a success. It is stateless, so any process can read replies with it: an environment that runs in
-    another process may need a judge if it uses this class.
+    A mean of 0.51 or more is a success. It is stateless, so any process can read replies with it: an environment that
+    runs in another process may need a judge if it uses this class.
     """
 
     def judgement(self, reply: str) -> Judgement | None:

@@ -202,7 +202,7 @@ class Sandbox:
 
 
 def _room() -> int:
-    """Return how many programs may run at once: 4 per CPU, at least 16, but no more than half of the memory holds."""
+    """Return how many programs may run at once: 4 per CPU or 16, if half the memory holds them; at least 1 per CPU."""
     cores = os.cpu_count() or 1
     memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return max(cores, min(max(16, 4 * cores), memory_bytes // 2 // Limits().memory_bytes))

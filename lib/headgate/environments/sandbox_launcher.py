@@ -216,7 +216,7 @@ def lock(cpu_s: int, memory_bytes: int, readable: list[str]) -> list[str]:
 
 
 def yield_to_others(nice: int) -> None:
-    """Set niceness `nice`, also for the session: kernels that group processes by session schedule those first."""
+    """Set niceness `nice`, also for the session: kernels that group processes by session share CPUs between those."""
     nice = max(nice, os.getpriority(os.PRIO_PROCESS, 0))  # the parent process may have raised it already
     os.setpriority(os.PRIO_PROCESS, 0, nice)
     try:

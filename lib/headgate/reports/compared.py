@@ -32,8 +32,8 @@ RANKING: Final[Mapping[str, str]] = {
     "with the number of tasks of each environment: all verdicts are right with a probability of 95 %, however often "
     "one looks. They are corrected for all pairs of models, since the order depends on the scores; models that are not "
     "neighbours are not compared. One that comes before is not worse by more than the indifference.",
-    "difference": "The mean, over the tasks of both models, of the difference of their mean scores. Environments with "
-    f"fewer than {MIN_COMMON_TASKS} common tasks are left out. * if the means cover more than these tasks.",
+    "difference": "The mean, over the tasks that both models did, of the difference of their mean scores. Environments "
+    f"with fewer than {MIN_COMMON_TASKS} common tasks are left out. * if the means cover more than these tasks.",
 }
 """Term -> its meaning, in every table that ranks models."""
 

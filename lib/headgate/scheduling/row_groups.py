@@ -61,7 +61,7 @@ class OpenRowGroup:
 
 @dataclass(slots=True)
 class RowGroups:
-    """The row groups of a run: the pending ones, of which one is fetched ahead, and the open ones. Owned by one loop.
+    """The row groups of a run: pending ones, of which one is fetched ahead, and open ones. Pure; owned by one loop.
 
     `warming` counts the units of the model resource that open row groups will want soon: those of tasks that want it,
     are not ready yet, and depend on no other such task.

@@ -32,7 +32,7 @@ class CompactionPolicy:
         min_parts: minimum number of small parts per environment and day to merge, so that the day that is still
             being written is not merged again with every batch.
         merges_per_round: groups merged by one compaction; the rest waits for the next one.
-        conversation_days: age in days from which samples first lose their conversations; None keeps them.
+        conversation_days: age in days from which samples lose their conversations, before merging; None keeps them.
     """
 
     target_rows: int = 100_000

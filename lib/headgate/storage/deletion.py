@@ -22,7 +22,7 @@ from headgate.storage.objects import QUARANTINE, SAMPLES, ObjectStore, compactio
 from headgate.storage.selection import Chosen
 
 GRACE_S: Final = DAY_S
-"""Longer than any read or upload: a reader may still use an old list of parts, or a writer an unwritten manifest."""
+"""Longer than any read or upload: a reader may still use an old list of parts, or a writer owe its manifest."""
 
 FORGET_S: Final = 30 * DAY_S
 """How long a replaced manifest is kept, so that a batch that a delayed journal stores again is recognised."""

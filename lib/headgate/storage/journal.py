@@ -318,13 +318,13 @@ class Journal:
     # History.
 
     def is_new(self) -> bool:
-        """Return whether `restore` was never called for this journal."""
+        """Return whether `restore` has yet to run: the journal is new, or was repaired."""
         return meta_of(self._db, "restored_at") is None
 
     def reconcile(self, now: float, due_s: Mapping[str, float]) -> tuple[float, int]:
         """Set times implausibly far after wall time `now` to `now`; return the largest offset and their number.
 
-        `due_s` is the allowed offset by environment of the due time last taken, since a pair's first may be in future.
+        `due_s` is, by environment, how far ahead the due time last taken may be: a pair's first may be in the future.
 
         Raises:
             ClockDisagreesError: if another process of the journal is running with a clock ahead of this one.

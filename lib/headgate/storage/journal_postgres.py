@@ -277,7 +277,7 @@ class PostgresJournal(JournalDatabase):
 
 
 def announced(address: PostgresAddress) -> list[tuple[float, str]]:
-    """Return the texts published by the holders of all journals in a database, with the end of each lease: infinity.
+    """Return the holders' texts in all journals of a database, each with when it was last heard of; infinity if alive.
 
     Raises:
         DatabaseAwayError: if the database does not answer.

@@ -78,8 +78,8 @@ def served_runs(place: JournalPlace) -> tuple[dict[ServedRun, float], dict[Path,
 def address_to_ask(run: ServedRun, hosts: Sequence[str], here: str) -> str:
     """Return the URL at which to call a run, with `monitor_token`.
 
-    Otherwise, anyone who can write a journal could have that token sent anywhere. It goes to loopback, for runs on this
-    machine, whose name is `here`, and to `hosts`; never to an address where clouds hand out credentials.
+    The token goes only to loopback, for runs on this machine, whose name is `here`, and to `hosts`, since anyone who
+    can write a journal chooses its addresses; never to an address where clouds hand out credentials.
 
     Raises:
         InvalidInputError: it is none of these.

@@ -34,7 +34,7 @@ _READ_ATTEMPTS: Final = 3
 """Attempts to read a body that is cut off; botocore itself retries requests."""
 
 _SLOWEST_BYTES_PER_S: Final = 1_000_000.0
-"""A slower transfer counts as stalled; extends the deadline of large objects."""
+"""A slower transfer counts as stalled: the deadline of a large object is extended by its size over this."""
 
 _DENIED: Final = frozenset({"AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "NoSuchBucket", "403"})
 _MISSING: Final = frozenset({"NoSuchKey", "404"})

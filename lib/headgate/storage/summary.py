@@ -19,7 +19,7 @@ from headgate.storage.objects import SUMMARY_KEY, MissingObjectError, ObjectStor
 from headgate.storage.schema import FRAME_SCHEMA
 
 MINUTES_KEPT: Final = 25 * 60
-"""Minute counts older than this are dropped: a day, plus an hour for clocks that differ."""
+"""Minute counts this long before the newest fold are dropped: a day, plus an hour for clocks that differ."""
 
 ROW_COLUMNS: Final = (
     "task_id", "campaign", "model", "environment", "stage", "sequence", "score", "success", "error_kind", "finished_at",

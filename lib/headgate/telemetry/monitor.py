@@ -170,7 +170,7 @@ class Questions:
     Attributes:
         explain: returns which gate holds a task, and its model; raises NotFoundError for an unknown task.
         tasks: returns open tasks of a model and an environment (None: of all), up to a maximum.
-        next_due: returns when the next task of a model in an environment falls due, or why none does; None for no pair.
+        next_due: returns when a model's next task in an environment falls due, or why none does; None: unknown pair.
     """
 
     explain: Callable[[str], Awaitable[object]]

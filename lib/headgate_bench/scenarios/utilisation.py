@@ -148,7 +148,7 @@ async def _rounds(parameters: UtilisationParameters, endpoint: Provider) -> Wind
 
 async def _idle(endpoint: Provider) -> None:
     """Wait until the provider is idle, so that no contender meets requests of another."""
-    while await endpoint.in_flight():  # noqa: ASYNC110 - it is in another process, which can only be asked
+    while await endpoint.in_flight():  # noqa: ASYNC110 - it is in another process, which can only be polled
         await asyncio.sleep(0.05)
 
 

@@ -25,8 +25,8 @@ class Stretch:
 class Bound:
     """The minimum cost under any policy, as a multiple of the work divided by the capacity.
 
-    `cost` includes starts and holds if no call waits longer than `wait_s`; `p99_cost` leaves starts out and holds if
-    at most one call in a hundred waits longer.
+    `cost`, with starts, is valid if no call waits longer than `wait_s`; `p99_cost`, without starts, if at most one
+    call in a hundred does.
     """
 
     wait_s: float
@@ -66,7 +66,7 @@ def least_worker_s_but(load: Load, *, share: float, wait_s: float = 0.0, lowest:
 
     Calls that wait longer no longer count as certain to run; they reduce the certain time by at most the sum of the
     longest calls. It is subtracted where sparing a worker takes the fewest slots. Starts are free here, so the
-    difference from `least_worker_s` can be even larger.
+    result can be below `least_worker_s` by more than that sum.
     """
     needs = needed(certain(load, wait_s), load.slots)
     certain_s = sorted((max(0.0, load.alone_s(call) - wait_s) for call in load.calls), reverse=True)

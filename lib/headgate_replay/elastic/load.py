@@ -139,7 +139,7 @@ class Site:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The workers' names, in alphabetical order."""
+        """The workers' names, padded with zeros so that their alphabetical order is that of their numbers."""
         return tuple(f"worker-{number:03d}" for number in range(self.workers))
 
 

@@ -105,7 +105,7 @@ class Knative:
         """Return the number of pods decided at this tick, or at the last one."""
         self._area.note(demand.area, now)
         if self._decided is None:
-            if demand.active > 1:  # without history, the present pods are kept for a stable window
+            if demand.active > 1:  # without history, at least the present pods are kept for a stable window
                 self._panic_at, self._most_in_panic = now, demand.active
         elif now - self._decided[0] < self.TICK_S:
             return self._decided[1]

@@ -44,7 +44,7 @@ _SETTINGS: Final = {
     "confirm_interval": 0.2,
     "requests_per_worker_capacity": _SLOTS,
 }
-"""For a pool that has seconds instead of minutes: the policy `predictive` first observes a load for a minute."""
+"""Settings for a demo of seconds: `target`, since `predictive` first observes a load for a minute."""
 
 
 @dataclass(slots=True)

@@ -185,7 +185,7 @@ def _awaited(client: GatewayClient, before: GatewayStatus, worker: str, state: W
     """
 
     def failures(status: GatewayStatus) -> tuple[int, int]:
-        # A start that succeeds, maybe between two looks, resets the failures in a row; but only they count the
+        # A start that succeeds, maybe between two looks, resets the failures in a row; yet no other count shows the
         # retries of a worker that stays failed.
         found = _one(status, worker)
         return found.failures, status.pool.counts.failures.get(found.worker_id, 0)

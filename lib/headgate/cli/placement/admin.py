@@ -207,7 +207,7 @@ def up(
 
 
 def _lives_until(stopped: threading.Event) -> bool:
-    """Wait for a signal to stop, True, or for the ledger to be gone, False; that is polled, as nothing announces it."""
+    """Return True at a signal to stop, False once the ledger is gone, which is polled, as nothing announces it."""
     from ray.exceptions import RayError  # noqa: PLC0415 - it may not be installed
 
     from headgate.placement import has_ledger  # noqa: PLC0415
