@@ -46,7 +46,7 @@ def flaws_raised(
 
 
 def text_like(pattern: str, rule: str) -> Callable[[str], str]:
-    """Return a validator of text that must match a whole pattern, else break `rule`, such as `must be …`."""
+    """Return a validator of texts that a pattern must match as a whole; `rule` (`must be …`) is its error."""
     known = re.compile(pattern)
 
     def checked(written: str) -> str:
@@ -88,7 +88,7 @@ def _fields_at(model: type[BaseModel], place: Sequence[str | int]) -> list[str]:
 
 
 def _models_in(annotation: Any) -> list[Any]:
-    """Return the models that a value, or its list entries, may have."""
+    """Return the models in a type annotation, including those of list entries and union members."""
     if hasattr(annotation, "model_fields"):
         return [annotation]
     return [model for inner in get_args(annotation) for model in _models_in(inner)]

@@ -316,6 +316,6 @@ class CampaignStatus:
 
     @property
     def share(self) -> float:
-        """The done share of what is due, from 0 to 1."""
+        """The share of due samples that are done, from 0 to 1."""
         due = self.samples + self.open_tasks
         return self.samples / due if due else 1.0

@@ -243,7 +243,7 @@ class WaitingLines:
         """
         left = {resource.resource_id: resource for resource in free}
         line = list(merge(*map(self.line, pools), key=_order))
-        wanted = {(waiter.pool, waiter.task) for waiter in line} if len(left) > 1 else set()  # else no ranking
+        wanted = {(waiter.pool, waiter.task) for waiter in line} if len(left) > 1 else set()  # one needs no ranking
         unserved: set[tuple[str, str]] = set()
         for waiter in line:
             if not left:

@@ -43,7 +43,7 @@ class LoopThread:
     def __init__(self, name: str) -> None:
         self.name = name
         self.pid = os.getpid()
-        self._changing = threading.Lock()  # protects whether there is a thread
+        self._changing = threading.Lock()  # protects `_thread` and `_runner`
         self._thread: threading.Thread | None = None
         self._runner = asyncio.Runner()
         self._end: Callable[[], object] = lambda: None

@@ -74,7 +74,7 @@ def check_site(header: Header, method: str) -> None:
 
 
 def console_hint(server: str, option: str, address: str) -> bytes:
-    """Return the answer of a server that the console shows to somebody who opens its address in a browser."""
+    """Return a server's answer to people who open its address in a browser: the console's command for it."""
     command = f"headgate console --{option} {address.rstrip('/')}"
     return f"This is a Headgate {server}. The console shows it, and changes it:\n\n    {command}\n".encode()
 

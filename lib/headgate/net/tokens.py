@@ -111,8 +111,8 @@ def new_token(
 ) -> tuple[Token, Secret]:
     """Return a new token and its text, which is not stored anywhere.
 
-    A token bound to teams is by default limited to the pools with the teams' names and to priority 0: a team must not
-    decide what the queue does for others.
+    A token bound to teams is by default limited to the pools with the teams' names and to priorities up to 0: a team
+    must not decide what the queue does for others.
 
     Raises:
         InvalidInputError: if a name breaks a rule, there is no scope or team, or it would have expired already.

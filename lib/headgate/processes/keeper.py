@@ -2,7 +2,7 @@
 
 Run as `python -I -S keeper.py [--leased] GRACE_S COMMAND…`.
 
-The keeper waits until the command ends by itself, until it gets SIGTERM, or, where standard input is a pipe, until the
+The keeper waits until the command ends by itself, the keeper gets SIGTERM, or, where standard input is a pipe, the
 other end closes, which the operating system does however the parent dies. Then every descendant of the command gets
 SIGTERM, `GRACE_S` seconds to end cleanly, and SIGKILL after that. The keeper ends as the command did: with its exit
 status, or by its signal.

@@ -335,7 +335,7 @@ class SlotLimitChanged(Event):
 
 
 class SlotLimitDiffers(Event, log_level=WARNING):
-    """A limit differs from the number that this process was given for it; the limit's applies. Reported once."""
+    """A limit's number differs from the one that this process was given, and applies instead. Reported once."""
 
     limit: str
     given: int

@@ -84,7 +84,7 @@ class Generation:
         pools: slug of a team -> its servers, in the order of the file.
         servers: what the jobs' resource types name: `pools`, or the legacy protocol's groups -> their servers.
         ignored: files (`task/name`) that are not named like a test instance.
-        unreadable: files in place of results that are not readable results; their instances are evaluated again.
+        unreadable: result files that cannot be read as results; their instances are evaluated again.
     """
 
     submissions: tuple[Submission, ...]

@@ -76,7 +76,7 @@ def problem_of(error: HeadgateError) -> Answer[Never]:
 
 
 def headers_of(error: HeadgateError) -> dict[str, str]:
-    """Return the headers that tell the client of an error when to retry."""
+    """Return the headers of an error's answer that say when to retry."""
     return wait_headers(1.0 if error.http_status in {429, 503} else None)
 
 

@@ -43,7 +43,7 @@ _HEALTH_S: Final = 5.0
 """A writer that has not answered after this counts as failing, whatever it is doing."""
 
 _FAILING_S: Final = 60.0
-"""A database that failed counts as failing until a write succeeds, or for this long after its last failure."""
+"""A database that failed counts as failing until a write succeeds, but at most this long after its last failure."""
 
 
 async def health(call: Call) -> Answer[HealthOut]:

@@ -27,7 +27,7 @@ SMALL_BYTES: Final = 64 * 1024
 """Bodies up to this are checked on the event loop, which takes a few milliseconds at most."""
 
 ORDINARY_BYTES: Final = 1024**2
-"""Enough for a result of 256 KiB even if escaped, at six bytes per character, and for an error's 64 000 characters."""
+"""Enough for a result of 256 KiB or an error's 64 000 characters, however written: an escape takes six bytes."""
 
 _MOST_VALUES: Final = 600_000
 """Keys, lists and objects of one body: 60 for each job of the largest batch. This many take half a second to parse."""

@@ -156,7 +156,7 @@ class Route:
         most_bytes: largest body that it can need; the settings may allow less.
         is_of_all_teams: whether tokens bound to teams or pools are refused.
         errors: statuses of its errors, in addition to those of every route.
-        media_type: media type of its answer.
+        media_type: media type of its answer, where that is not JSON.
     """
 
     method: str

@@ -35,7 +35,7 @@ class ServerSettings(BaseModel):
     database: str = Field(
         "sqlite:///.headgate/jobqueue.db", description="Where jobs live: sqlite:///path, postgresql://… or memory:."
     )
-    host: str = Field("127.0.0.1", min_length=1, description="Address to listen on; other than loopback needs tokens.")
+    host: str = Field("127.0.0.1", min_length=1, description="Address to listen on; any but loopback needs tokens.")
     port: int = Field(8000, ge=0, le=65_535, description="Port to listen on; 0 takes a free one.")
     tls_certificate: str = Field(
         "", description="PEM file of the certificate for HTTPS; also HEADGATE_TLS_CERTIFICATE."

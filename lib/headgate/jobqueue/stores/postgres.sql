@@ -17,8 +17,8 @@ WHERE locks.locktype = 'advisory' AND locks.granted AND locks.classid = 17514745
 SELECT {job_columns} FROM jobs WHERE job_id = ANY (:job_ids::text[]);
 
 -- name: listed_jobs
--- Filters on the team of `submitted`, where a team's jobs are a range; the cursor bounds both tables, so that whichever is
--- read first starts behind it.
+-- Filters on the team of `submitted`, where a team's jobs are a range; the cursor bounds both tables, so that whichever
+-- is read first starts behind it.
 SELECT {job_columns} FROM submitted JOIN progress AS progress (seq, same_team) USING (seq)
 WHERE seq > :after AND progress.seq > :after {filters} ORDER BY seq LIMIT :limit;
 

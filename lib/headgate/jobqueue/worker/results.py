@@ -139,7 +139,7 @@ def check_place(path: Path, provenance: Mapping[str, Any]) -> None:
 
 
 def check_folder(folder: Path) -> None:
-    """Check that files can be written to a folder, which is created.
+    """Check that files can be written to a folder, which is created if missing.
 
     Raises:
         InvalidInputError: it is not a folder, or may not be written.

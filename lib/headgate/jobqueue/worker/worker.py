@@ -151,7 +151,7 @@ class Worker:
         is claimed for `UNFIT_S`, which counts as idle time; then the worker tries again.
 
         Raises:
-            MachineUnfitError: if the machine stayed unfit for the whole idle limit.
+            MachineUnfitError: if the machine is unfit when the idle limit or `max_jobs` is reached.
         """
         quota = quota_of(max_jobs)
         longest_idle_s = 0.0 if stop_when_empty else idle_s
