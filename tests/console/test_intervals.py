@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from headgate.console.matrix import Cell
+from headgate.console.matrix import Cell, _together
 from headgate.run.figures import PairFigures
 from headgate.storage.summary import interval_of
 from headgate.telemetry import status_document
@@ -39,3 +39,10 @@ def test_a_run_that_does_not_tell_the_squares_gets_the_widest_interval() -> None
     assert told.interval is not None
     assert older.interval is not None
     assert older.interval[0] < told.interval[0] < told.interval[1] < older.interval[1]
+
+
+def test_the_interval_of_a_pair_that_two_runs_sample_is_that_of_all_its_samples() -> None:
+    one, other = [0.4, 0.5, 0.45], [0.6, 0.55, 0.5, 0.9]
+    adds = ("due", "done", "scored", "errors", "score_sum")
+    both = Cell(_together(_cell(one).pair, _cell(other).pair, adds=adds), "http://there")
+    assert both.interval == pytest.approx(_cell(one + other).interval)

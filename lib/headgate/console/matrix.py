@@ -205,4 +205,5 @@ def _together(known: Mapping[str, Any], said: Mapping[str, Any], *, adds: Sequen
     if "lag_s" in said:
         both["lag_s"] = max(known["lag_s"], said["lag_s"])
         both["mean_score"] = both["score_sum"] / both["scored"] if both["scored"] else None
+        both["score_square_sum"] = sum(one.get("score_square_sum", one["score_sum"]) for one in (known, said))
     return both

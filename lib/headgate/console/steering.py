@@ -104,7 +104,7 @@ def _form(console: Console, request: Request, run: RunSource, form: Form, **outc
 def _order(form: Form) -> dict[str, Any]:
     """Return what a form orders; the campaign itself checks names and bounds."""
     fields = {name: form.get(name, "") for name in ("verb", "model", "environment", "what", "reason")}
-    value = value_of(form.get("value") or "default") if fields["verb"] == "set" else None
+    value = value_of(form.get("value", "").strip() or "default") if fields["verb"] == "set" else None
     return fields | {"value": value, "revision": form.get("revision") or None}
 
 
@@ -127,7 +127,7 @@ def _calls(source: Source, verb: str, targets: Sequence[str], form: Form) -> tup
     """Return what would happen, in a sentence, and the requests that do it."""
     named, act = some_of(targets, 5), (source.kind, verb)
     if act == ("elastic", "scale"):
-        number = value_of(form.get("workers") or "default", "workers")
+        number = value_of(form.get("workers", "").strip() or "default", "workers")
         left = "let the policy decide how many workers are awake"
         says = left if number is None else f"keep {number:g} workers awake, whatever the load"
         return says, [("/elastic/v1/scale", {"workers": number})]
