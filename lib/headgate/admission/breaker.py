@@ -10,8 +10,8 @@ from headgate.admission.classify import OutcomeKind, RequestOutcome
 from headgate.admission.laws import Admitted
 
 _SHARE: Final = 0.05
-"""Of the time since a breaker opened that it waits for its next probe, where its own time is less: the end of a storm
-is noticed soon for as long as that was, and a quota that is used up for days is not asked for every 20 s."""
+"""A breaker waits for its next probe at least this share of the time since it opened: it notices the end of a storm
+soon compared with the storm's length, and does not probe a quota that is used up for days every 20 s."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class BreakerRule:
         refusals: consecutive rate-limited attempts, each admitted at limit 1, that open it.
         first_s: how long it first stays open if the provider names no time.
         factor: the time grows by this factor with each refused probe.
-        longest_own_s: what it grows to; a probe every 20 s costs a provider nothing.
+        longest_own_s: the limit of this growth; a probe every 20 s costs a provider nothing.
         longest_s: longest time, whatever the provider asks for: a bad `Retry-After` must not stop a model for good.
     """
 

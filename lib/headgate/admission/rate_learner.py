@@ -26,14 +26,14 @@ _LEAST_SHARE: Final = 0.05
 
 _LEAST_S: Final = 20.0
 _LEAST_ANSWERS: Final = 10
-"""Minimum time and answers between outbreaks for a measurement. Faster ones count as the rest of a debt, twice."""
+"""Minimum time and answers between outbreaks for a measurement. Up to two sooner ones in a row belong to a debt."""
 
 _USUAL_KEPT: Final = 0.8
 """Factor on the usual rate of answers with each outbreak. Less than half of that rate is not learnt, as recovery from a
 storm of refusals looks the same."""
 
 _LEAST_KEPT: Final = 0.75
-"""Factor by which one measurement can lower a learnt limit: a time of little demand looks like a low limit."""
+"""The least factor that one measurement applies to a learnt limit: a time of little demand looks like a low limit."""
 
 _LEAST_MEASURED: Final = 3
 _REMEMBERED: Final = 6
@@ -186,7 +186,7 @@ class RateLearner:
     def heard(self, unit: int, limit: float, now: float) -> None:
         """Adopt this process's share of a limit that other processes have learnt, and grow from there.
 
-        If this process was refused too, and had more before, it adopts that instead. An infinite limit was given up.
+        If its own measurement between outbreaks is higher, it adopts that instead. An infinite limit was given up.
         """
         if limit == math.inf:
             if unit == self.unit:

@@ -307,7 +307,7 @@ class AccountRates:
     """The buckets from which requests of one account take, and the debts of its groups. Owned by its account.
 
     Attributes:
-        scopes: the scopes of the model, its key and its organisation, by name.
+        scopes: the scopes of the model, its key and its organisations, by name.
         buckets: their buckets that have a limit.
         shared: the scopes with a limit from which other accounts also take.
         binding: the unit that last had no room.

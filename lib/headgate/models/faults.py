@@ -98,7 +98,7 @@ class WrongKey(Rule):
 
 
 class Garbage(Rule):
-    """Status 200 with a body that is not an answer, or with a huge one."""
+    """Status 200 with a body that is not an answer, or one of megabytes."""
 
     kind: Literal["garbage"] = "garbage"
     form: Literal["invalid_utf8", "empty", "not_json", "no_choices", "huge"] = "invalid_utf8"

@@ -71,7 +71,7 @@ class RetryPolicy:
         return ceiling
 
     def decide(self, attempt: int, kind: ErrorKind, retry_after_s: float | None, rng: random.Random) -> Retry | GiveUp:
-        """Return what to do after a request failed with `kind` for the `attempt`-th time (from 1, counted per kind).
+        """Return what to do after a request failed with `kind` for the `attempt`-th time (from 1; 429s count apart).
 
         A back-off lies in the upper half of its ceiling, so that clients that failed together retry at different times
         and none retries at once. A Retry-After is honoured with up to a tenth added, for the same reason.

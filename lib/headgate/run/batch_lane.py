@@ -43,7 +43,7 @@ LANE_BYTES: Final = 48 * 1024 * 1024
 """Size limit of one file of requests: below the 64 MiB of our own servers and the 200 MB of OpenAI's."""
 
 SUBMIT_PATIENCE_S: Final = 1_800.0
-"""How long to try to submit a batch; then its requests are sent one by one, and no batch for `REFUSED_S`."""
+"""How long to try to submit a batch; then its requests are sent one by one, and its model gets none for `REFUSED_S`."""
 
 REFUSED_S: Final = 3_600.0
 
@@ -91,7 +91,7 @@ class BatchLane:
         sample_of: returns the sample id of a task or a stage.
         single: environments whose episodes end with their first reply.
         is_stopping: returns whether nothing new may be submitted.
-        freed: called with the id of a task whose request left its batch without a reply.
+        freed: called with the id of a task whose request expects nothing more from a batch; maybe more than once.
         paid: called with a model's replies, as (task id, reply); returns the spending to journal with them.
         is_cheaper: returns whether batches of a model are known to cost less.
     """

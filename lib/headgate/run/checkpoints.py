@@ -220,7 +220,7 @@ class CheckpointFolder:
         return Entry(name, f"s3://{path}" if self.is_remote else path, sizes, changed, settles_s)
 
     def _is_vouched(self, path: str, sizes: Mapping[str, int]) -> bool:
-        """Return whether every index (`model.safetensors.index.json`) lists shards that are all there."""
+        """Return whether there is an index (`model.safetensors.index.json`), and all shards that any index lists."""
         indexes = [file for file in sizes if file.endswith(_INDEX) and sizes[file] <= _MAX_INDEX_BYTES]
         for index in indexes:
             try:

@@ -113,7 +113,7 @@ def order_of(document: Mapping[str, Any], models: Collection[str], environments:
 
 
 def settable(model: str | None, environment: str | None) -> dict[str, str]:
-    """Return the controls that this subject has, by name, in words; None and None is the whole run."""
+    """Return the controls of a model, an environment, one in the other, or (without both) the run: name -> in words."""
     fits = {
         "an environment, or a model in one": environment is not None,
         "a model": model is not None and environment is None,

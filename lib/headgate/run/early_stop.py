@@ -105,7 +105,7 @@ class StallWatch:
     """Reports once that a run is stalled, and once that it moves again. Pure; owned by the run."""
 
     def __init__(self, campaign: str, after_s: float) -> None:
-        """Prepare it; a run is stalled after `after_s` seconds without a new sample, never if that is 0."""
+        """Prepare it; a run is stalled after `after_s` seconds with due tasks but no new sample, never if that is 0."""
         self._campaign = campaign
         self._after_s = after_s
         self._accepted = 0

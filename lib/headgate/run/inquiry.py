@@ -156,7 +156,7 @@ def _key_health(key: RequestStatus, now: float) -> RequestKeyHealth:
 
 _UNKNOWN: Final = "unknown"
 _UNSCORED_MENTIONED: Final = 3
-"""Consecutive samples without a score from which answers mention them."""
+"""Answers mention samples without a score once there are this many in a row."""
 
 _STARTED: Final = frozenset({"running", "parked"})
 

@@ -126,7 +126,7 @@ class JobCollector(Executor):
         self.ended_by = self.ended_by or why
 
     async def look(self) -> bool:
-        """Fetch the jobs completed since the last look; return True, which a cancelled call does not.
+        """Fetch the jobs completed since the last look; return True, unlike the None of a cancelled call.
 
         It can be cancelled and called again: each page is processed as a whole or not at all.
 

@@ -131,7 +131,7 @@ def agreement(values: Sequence[float]) -> float | None:
 
 
 def note(judgements: Sequence[Judgement], asked: int, why: str) -> str:
-    """Return a sample's `why`: how many of the judgements there are, how far they agree, the environment's reason."""
+    """Return a sample's `why`: how many of `asked` judgements there are, how far they agree, and the reason."""
     values = [judgement.value for judgement in judgements]
     agreed = agreement(values)
     count = f"{len(values)} of {asked} judgement{'s' * (asked > 1)}"

@@ -35,8 +35,8 @@ class LaneBatch:
     """A batch under way.
 
     `open` are the unfinished requests, by `custom_id`, and `unwanted` those whose reply is no longer awaited but billed
-    all the same; `model` is the model to ask about it, None while none may be asked; `moved_to` is the URL of a model
-    that may not be. `outcome` is how it ended at its provider, and why; None until then.
+    all the same; `model` is the model to ask about it, None while none may be asked; `moved_to` is the URL of its model
+    where that may not be asked. `outcome` is how it ended at its provider, and why; None until then.
     """
 
     record: BatchRecord

@@ -40,7 +40,7 @@ MAX_LOSSES: Final = 4
 _DEFERRABLE: Final = frozenset({ErrorKind.RATE_LIMITED, ErrorKind.DAILY_BUDGET, ErrorKind.ENGINE})
 
 MAX_DEFERRALS: Final = 16
-"""A task that was deferred more often than this is recorded as what it is: rate limited."""
+"""A task that was deferred this often and is refused again is recorded as what it is: rate limited."""
 
 
 class Stages:

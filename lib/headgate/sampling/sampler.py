@@ -283,7 +283,7 @@ class ModelSampler:
         """When the first of them ended."""
         self._has_answered = self._unscored_told = False
         self.is_held = False
-        """Whether nothing falls due: the model has used up a 24 h budget, or enough requests await its engine."""
+        """Whether nothing falls due: the model has used up a 24 h budget, or enough samples wait for its engine."""
         self._share = 1.0
         self._held: frozenset[str] = frozenset()
         self._paused: frozenset[str] = frozenset()

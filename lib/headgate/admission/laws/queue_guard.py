@@ -84,7 +84,7 @@ class LatencyCohorts:
         if count < max(2, self._wanted / 2):
             return None
         mean = self._sum / count
-        # Leaving out the slowest makes the spread look smaller than it is: its square by a quarter.
+        # Leaving out the slowest makes the variance look smaller than it is: a quarter is added.
         spread = max(0.01, 1.25 * (self._squares / count - mean * mean))
         self._weight = min(_MEMORY, self._weight + count)
         self.variance += (spread - self.variance) * count / self._weight

@@ -381,7 +381,7 @@ class Budgets:
             account.silence()
 
     def _look(self, account: Account, refused: Exhausted | None = None) -> None:
-        """Stop a model that has no room for another sample, or resume one that has room for several."""
+        """Stop a model that has no room for another sample, or resume one with `RESUME_SHARE` of its day free again."""
         now = self.now()
         limits = account.daily.limits
         if account.stop is None and refused is None and account.daily.lacks(account.expected, now) is None:
