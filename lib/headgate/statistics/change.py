@@ -228,7 +228,7 @@ class _Level:
         self._expected = found
         self._group = group = bisect(EDGES, found)
         self._alike = alike = self._counts[group]
-        # Nothing is bet on a model that always fails: `LEAST` is no floor of what it is expected to make.
+        # `LEAST` is not a lower bound here, so that nothing is bet on a model that always fails.
         found = min(max(found + self._corrections[group] / (alike + PRIOR), 0.0), _MOST)
         return max(found - CAUTION * math.sqrt(found * (1.0 - found) / (alike + PRIOR)), 0.0)
 
