@@ -45,7 +45,7 @@ def student_limits(count: int, mean: float, variance: float) -> tuple[float, flo
 
 
 def t_975(degrees: int) -> float:
-    """Return the 97.5 % point of Student's t with `degrees` >= 1 degrees of freedom, exact to 1e-4.
+    """Return the 97.5 % point of Student's t with `degrees` >= 1 degrees of freedom, accurate to 1e-4.
 
     Above 10 by the series of Fisher and Cornish in powers of 1/degrees (Abramowitz & Stegun, 26.7.5).
     """
