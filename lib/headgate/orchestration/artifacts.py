@@ -45,7 +45,7 @@ _PACE_OVER_S: Final = 300.0
 """The window over which the rate is measured: in a shorter one it jumps with every batch."""
 
 _TABLE_EVERY: Final = 6
-"""The table is updated with every sixth progress update: it is longer, and read less often."""
+"""Progress updates per update of the table, which is longer and read less often."""
 
 Rows = Sequence[Mapping[str, str]]
 """A table, one mapping per row by column; numbers are formatted, since the UI formats none."""

@@ -79,10 +79,10 @@ async def deploy_all(file: Path, folder: Path, environ: Mapping[str, str]) -> No
 
 
 async def output_of(module: str, arguments: Sequence[str], folder: Path, environ: Mapping[str, str]) -> bytes:
-    """Return what a module that is run as a program prints in a folder; it ends with whoever waits for it.
+    """Return what `python -m MODULE` prints, run in `folder`; the process is killed if the call is cancelled.
 
     Raises:
-        HeadgateError: with what it said, if it failed.
+        HeadgateError: with the end of its output, if it failed.
     """
     pipe = asyncio.subprocess.PIPE
     where: Any = {"cwd": folder, "env": dict(environ), "stdin": asyncio.subprocess.DEVNULL}

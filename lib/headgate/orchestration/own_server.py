@@ -188,7 +188,7 @@ def run_server(port: int) -> NoReturn:
 
 
 async def start_server(port: int) -> LocalServer:
-    """Start the same server in the background and return it once it answers; `prefect server stop` ends it.
+    """Start a server like `run_server`'s in the background, return it once it answers; `prefect server stop` ends it.
 
     A server started by Prefect's own `prefect server start --background` writes into a pipe that nothing reads: its
     first warning, about a missing internet connection or a busy database, ends it.

@@ -32,7 +32,7 @@ _NOT_REPORTED: Final = ("conversation", "why")
 async def samples_of(
     store: str, environments: Sequence[str], hours: float | None, **wanted: Any
 ) -> tuple[pl.DataFrame, str]:
-    """Return the samples of the last hours, or all, with the address of the store; what is left out is told.
+    """Return the samples of the last hours, or all, and the address of the store; log what the scan left out.
 
     Raises:
         HeadgateError: if there is no such block, or the store cannot be read.

@@ -70,7 +70,7 @@ class Pool:
         reuse: whether an idle dynamic group is kept for the next work that fits.
         protected: whether work of other pools never preempts work of this one.
         min_available: label value (`role=rollout`) -> running requests with it that preemption must leave.
-        is_whole: its quota is all that the cluster has, and follows when nodes are added.
+        is_whole: whether its quota is all that the cluster has; `pool_or_whole` enlarges it when nodes were added.
     """
 
     name: str

@@ -100,7 +100,7 @@ class Preemption:
         runners: running work as of `now`.
         in_turn: whether the request is the first waiting one of its pool, for which work that passed it may stop.
         until: the earliest time at which a victim that is spared now may be stopped; None if there is none.
-        is_personal: whether work is spared because the two preempted each other lately: others of the kind may differ.
+        is_personal: whether work is spared because one preempted the other lately: others of the kind may differ.
     """
 
     holdings: Holdings
@@ -349,8 +349,8 @@ class Prospect:
 def prospect_of(preempting: Preemption) -> Prospect:
     """Return an upper bound of what requests of this pool, priority and labels could get in the current state.
 
-    Which work may be stopped depends on these alone, except for pairs that preempted each other lately; pairs are
-    ignored, which can only make the bound too high.
+    Which work may be stopped depends on these alone, except for pairs of which one preempted the other lately;
+    these are ignored, which can only make the bound too high.
     """
     holdings, pool, waiting = preempting.holdings, preempting.pool, preempting.waiting
     # As large as the cluster, since work gives way only to work that is at least as large.

@@ -36,7 +36,7 @@ EDGES: Final = (0.03, 0.1, 0.25, 0.5, 0.75, 0.9, 0.97)
 """Boundaries between groups of similar expectations; the mean error of each group is learnt, and corrected for."""
 
 LEAST: Final = 0.02
-"""Expectations stay at least this far from 0 and 1, until corrections show otherwise."""
+"""Expectations stay at least this far from 1, and before they are corrected also from 0."""
 
 MEMORY: Final = 4_000.0
 """How many samples of a pair the mean and the corrections remember."""
@@ -228,7 +228,7 @@ class _Level:
         self._expected = found
         self._group = group = bisect(EDGES, found)
         self._alike = alike = self._counts[group]
-        # Nothing is bet on a model that always fails: `LEAST` is no floor of what it is expected to make.
+        # `LEAST` is not a lower bound here, so that nothing is bet on a model that always fails.
         found = min(max(found + self._corrections[group] / (alike + PRIOR), 0.0), _MOST)
         return max(found - CAUTION * math.sqrt(found * (1.0 - found) / (alike + PRIOR)), 0.0)
 

@@ -13,7 +13,7 @@ from typing import Final, Literal
 from headgate.core.errors import InvalidInputError
 
 _T_975: Final = (12.7062, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2.3060, 2.2622, 2.2281)
-"""The 97.5 % points of Student's t with 1 to 10 degrees of freedom; beyond that the series below is exact to 1e-4."""
+"""The 97.5 % points of Student's t with 1 to 10 degrees of freedom; above, the series below is accurate to 1e-4."""
 
 
 NO_SPREAD: Final = 1e-12
@@ -45,7 +45,7 @@ def student_limits(count: int, mean: float, variance: float) -> tuple[float, flo
 
 
 def t_975(degrees: int) -> float:
-    """Return the 97.5 % point of Student's t with `degrees` >= 1 degrees of freedom, exact to 1e-4.
+    """Return the 97.5 % point of Student's t with `degrees` >= 1 degrees of freedom, accurate to 1e-4.
 
     Above 10 by the series of Fisher and Cornish in powers of 1/degrees (Abramowitz & Stegun, 26.7.5).
     """

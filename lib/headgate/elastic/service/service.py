@@ -113,7 +113,7 @@ class ElasticService:
 
     @property
     def _steps(self) -> Steps:
-        """What it works by; raises PoolClosedError where it has not been entered."""
+        """The steps of the running pool; raises PoolClosedError if the service was not entered yet."""
         if self._entered is None:
             raise PoolClosedError(
                 f"The elastic pool {self.name} is not open yet",

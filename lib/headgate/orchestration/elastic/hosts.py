@@ -88,7 +88,7 @@ async def _ahead(placement: Placement, pool: str, workers: Sequence[str]) -> str
 
 
 async def _others_wait(placement: Placement, pool: str, workers: Sequence[str], priority: float) -> bool:
-    """Return whether others of at least this priority wait in the pool: they would take the place away again."""
+    """Return whether others of at least this priority wait in the pool; lower ones would lose the place again."""
     line = [view for view in await asyncio.to_thread(placement.requests, pool) if view.stage == "waiting"]
     return any(view.priority >= priority and view.labels.get("worker") not in workers for view in line)
 

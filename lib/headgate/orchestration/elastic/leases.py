@@ -72,7 +72,7 @@ class WorkerPlace:
         """Wait in the queue until the place is held, or given up.
 
         Args:
-            keeps: then start a process in it that occupies it.
+            keeps: whether to start a process in the place then, which occupies it.
 
         Raises:
             HeadgateError: if it can never be held.

@@ -33,7 +33,7 @@ from headgate.placement.service.protocol import GroupView, Told, WorkView
 _BRIEFLY_S = 5.0
 
 _TERMINATED: Final = frozenset({signal.SIGTERM, 128 + signal.SIGTERM})
-"""How a handler of SIGTERM ends a process: Ray's, and that of the command line."""
+"""Codes of the `SystemExit` that handlers of SIGTERM raise: Ray's handler, and that of the command line."""
 
 
 def connect(
@@ -169,11 +169,11 @@ class Placement:
         return PlacementPool(self._link, self._heartbeat, wanted, factor)
 
     def pool_or_whole(self, name: str, quota: Mapping[str, Any] | None = None, *, reuse: bool = True) -> PlacementPool:
-        """Return a pool; one that is not open is opened with `quota`, or with all resources of the cluster.
+        """Return a pool; one that is not open is opened with `quota`, or with all CPUs, GPUs and memory of the cluster.
 
-        The latter grows here when the cluster has grown: after a restart of the head, nodes join it one by one. Without
-        `reuse` no group of a pool opened here outlives its work, so nothing keeps a GPU when the process that opened
-        the pool is killed.
+        Called for a pool opened with all, it enlarges that pool if the cluster has grown, as nodes rejoin a restarted
+        head one by one. Without `reuse` no group of a pool opened here outlives its work, so nothing keeps a GPU when
+        the process that opened the pool is killed.
         """
         known = next((each for each in self.pools() if each.name == name), None)
         if known is not None and not known.is_whole:

@@ -97,7 +97,7 @@ class RayScheduler:
         placement_strategy: str = "STRICT_PACK",
         pg_pool_config: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
-        """Open a pool, scaled down, to a quarter at most, if the nodes have less.
+        """Open a pool, scaled down to no less than a quarter if the nodes have less.
 
         Args:
             name: unique in the cluster. A pool that is already open with the same fields is used; else it is an error.

@@ -18,7 +18,7 @@ from headgate.placement.service.protocol import Executor, GroupFailedError, Runn
 from headgate.placement.service.steps import Steps
 
 TRIES: Final = 60
-"""Tries to remove an unknown group, over five minutes at least; after that an operator must look into it."""
+"""Number of attempts to remove an unknown group, over at least five minutes; then an operator must look into it."""
 
 LOOK_S: Final = 1.0
 """How often the nodes are read; also at once after a failure."""
