@@ -33,6 +33,7 @@ import stat
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -47,9 +48,7 @@ def main(arguments: list[str]) -> int:
     is_leased = arguments[0] == "--leased"
     grace_s, *command = arguments[is_leased:]
     is_stopping: list[bool] = []
-    woken = _wakeup_pipe()
-    if not is_leased:  # before the command starts, so that no signal is lost
-        signal.signal(signal.SIGTERM, lambda *_: is_stopping.append(True))
+    woken = _wakeup_pipe(lambda *_: None if is_leased else is_stopping.append(True))  # before the command starts
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     keeper = os.getpid()
     try:
@@ -126,15 +125,16 @@ def _prctl(option: int, value: int) -> None:
         ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
-def _wakeup_pipe() -> int:
+def _wakeup_pipe(on_sigterm: Callable[..., object]) -> int:
     """Return a descriptor that becomes readable with every signal, including the end of a child."""
     reading, writing = os.pipe()
     os.set_blocking(reading, False)
     os.set_blocking(writing, False)
     signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
     # SIGINT and SIGHUP of a terminal are for the parent, which ends its children in its own order.
-    for number in (signal.SIGCHLD, signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
+    for number in (signal.SIGCHLD, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda *_: None)
+    signal.signal(signal.SIGTERM, on_sigterm)
     return reading
 
 

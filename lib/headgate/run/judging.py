@@ -24,6 +24,7 @@ from headgate.environments import (
 from headgate.environments.judge_questions import REMINDER, judged_score, read_reply
 from headgate.environments.rubric import Rubric, RubricEnvironment, load_rubric
 from headgate.run.dispatch import ROLLOUT
+from headgate.sampling import base_url_problem
 from headgate.statistics import Agreement, krippendorff
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def judge_of(settings: Settings) -> Model:
     """Return the judge that the settings name.
 
     Raises:
-        InvalidSettingError: if they name no judge, or no address for it.
+        InvalidSettingError: if they name no judge, or no usable address for it.
         InvalidNameError: if its name is malformed.
     """
     for name in ("judge_model", "judge_url"):
@@ -47,6 +48,8 @@ def judge_of(settings: Settings) -> Model:
                 f"setting {name!r} is empty: a run with a judge needs a model that judges, and its address",
                 next_step="Give --judge-model and --judge-url; `headgate serve-baselines` serves baseline-judge.",
             )
+    if problem := base_url_problem(settings.judge_url):
+        raise InvalidSettingError(f"setting 'judge_url' {problem}", next_step="The setting judge_key holds its key.")
     return Model(
         name=f"{JUDGE_PREFIX}{settings.judge_model}",
         base_url=settings.judge_url,

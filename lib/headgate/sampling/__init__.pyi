@@ -39,5 +39,5 @@ from .roster import (
     mapped_roster as mapped_roster,
     roster_source as roster_source,
 )
-from .roster_entries import LaunchForm as LaunchForm
+from .roster_entries import LaunchForm as LaunchForm, base_url_problem as base_url_problem
 from .window import SlidingCount as SlidingCount

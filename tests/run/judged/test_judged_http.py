@@ -130,6 +130,7 @@ async def test_the_command_prints_what_came_of_it_and_ends_with_4_when_the_judge
         ({"judge_model": ""}, "'judge_model' is empty"),
         ({"judge_url": ""}, "'judge_url' is empty"),
         ({"environments": ("affine:sat",)}, "'affine:sat' scores answers itself"),
+        ({"judge_url": "http://user:secret@judge.example/v1"}, "'judge_url' must not contain a user or password"),
     ],
 )
 async def test_a_run_that_cannot_judge_is_refused_before_it_begins(places, baselines, changes, message) -> None:

@@ -320,6 +320,6 @@ class Placement:
         return self
 
     def __exit__(self, _kind: object, error: object, _trace: object) -> None:
-        is_terminated = isinstance(error, SystemExit) and error.code in _TERMINATED
+        is_terminated = isinstance(error, SystemExit) and isinstance(error.code, int) and error.code in _TERMINATED
         by = "SIGTERM" if is_terminated else "Ctrl-C" if isinstance(error, KeyboardInterrupt) else ""
         self.close(why=f"{by} ended its driver" if by else "its driver ended")
