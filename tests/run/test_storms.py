@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,9 @@ import pytest
 
 from headgate.config import Settings
 from headgate.core import ChatError, ChatReply, ErrorKind, Model, Sample
+from headgate.core.errors import HostLostError
 from headgate.core.events import Event, TaskDeferred
+from headgate.environments import EpisodeResult, episode
 from headgate.run import EndpointChats, RequestSide, Run, RunPlan, RunResult
 from headgate.run.stages import MAX_DEFERRALS
 from headgate.sampling import Roster, RosterSource, StaticRoster
@@ -181,6 +184,25 @@ def test_a_task_that_is_never_admitted_is_recorded_as_rate_limited_in_the_end(wo
     assert recorded
     assert {s.error_kind for s in recorded} == {"rate_limited"}
     assert max(e.deferrals for e in world.of(TaskDeferred)) == MAX_DEFERRALS
+
+
+def test_lost_hosts_and_refusals_of_a_task_are_counted_apart(
+    world: StormWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turns: Counter[int] = Counter()
+
+    async def converse(environment: Any, index: int, *args: Any, **more: Any) -> EpisodeResult:
+        turns[index] += 1
+        if turns[index] in {6, 7}:
+            raise HostLostError("its node is gone")
+        return await episode.converse(environment, index, *args, **more)
+
+    monkeypatch.setattr("headgate.run.stages.converse", converse)
+    stormy = StormyProvider(storms=[(0.0, 1e9)], retry_after_s=200.0)
+    world.run([model("stormy")], Providers(stormy=stormy), rate_per_s=0.001, duration_s=20_000.0, early_stop=False)
+    recorded = world.samples_of("stormy")
+    assert {s.error_kind for s in recorded} == {"rate_limited"}
+    assert {turns[s.index] for s in recorded} == {MAX_DEFERRALS + 2 + 1}
 
 
 def test_a_campaign_that_is_stopped_in_a_storm_keeps_its_tasks_open(world: StormWorld) -> None:

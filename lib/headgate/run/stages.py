@@ -114,7 +114,7 @@ class Stages:
         self._pending: dict[str, deque[Task]] = {}
         self._open_rows: Counter[str] = Counter()
         self._ahead: Row | None = None
-        self._deferrals: dict[TaskId, int] = {}
+        self._deferrals, self._losses = Counter[TaskId](), Counter[TaskId]()
         self._waiting: dict[TaskId, bool] = {}
         self.pending = 0
         self._is_full = False
@@ -319,7 +319,7 @@ class Stages:
         if result.questions and row.stage_ids:
             row.result = result
             self.unjudged += 1
-        elif self._may_defer(task, result):
+        elif self._may_defer(row, task, result):
             await self._defer(row, task, result.error or "its provider admits nothing now")
         else:
             self._record(row, result)
@@ -340,9 +340,8 @@ class Stages:
         Raises:
             RetryLaterError: if it has lost fewer: the task waits for another host.
         """
-        count = self._deferrals.get(task.task_id, 0) + 1
-        if count <= MAX_LOSSES:
-            self._deferrals[task.task_id] = count
+        self._losses[row.task.task_id] += 1
+        if self._losses[row.task.task_id] <= MAX_LOSSES:
             await self._defer(row, task, lost.message)
         return failed_result(lost.message)
 
@@ -467,7 +466,7 @@ class Stages:
         error = f"{result.error}: its request was waiting for admission"
         return replace(result, error_kind=ErrorKind.RATE_LIMITED, error=error)
 
-    def _may_defer(self, task: Task, result: EpisodeResult) -> bool:
+    def _may_defer(self, row: Row, task: Task, result: EpisodeResult) -> bool:
         """Return whether to run the task again instead of recording it, because only limits prevented its answer.
 
         These are the provider's limits, the model's 24 h budget, or the removal of its engine; the latter two stop
@@ -475,7 +474,6 @@ class Stages:
         """
         requests = self._parts.requests
         if requests is None or result.error_kind not in _DEFERRABLE:
-            self._deferrals.pop(task.task_id, None)
             return False
         if result.error_kind is ErrorKind.DAILY_BUDGET:
             if requests.budgets.is_hopeless(task.task_id):
@@ -485,12 +483,8 @@ class Stages:
         engines = requests.engines
         if result.error_kind is ErrorKind.ENGINE and engines is not None and not engines.has_failed(task.model):
             return True
-        count = self._deferrals.get(task.task_id, 0) + 1
-        if count > MAX_DEFERRALS:
-            del self._deferrals[task.task_id]
-            return False
-        self._deferrals[task.task_id] = count
-        return True
+        self._deferrals[row.task.task_id] += 1
+        return self._deferrals[row.task.task_id] <= MAX_DEFERRALS
 
     async def _defer(self, row: Row, task: Task, reason: str) -> NoReturn:
         """Put a task whose provider admits nothing now, or whose host is lost, back into the queue.
@@ -507,7 +501,7 @@ class Stages:
         if task.model in self._settling.given_up:
             parts.emit(TaskReturned(*about))
             await self._taken_out(row.task, reason)
-        parts.emit(TaskDeferred(*about, self._deferrals.get(task.task_id, 0)))
+        parts.emit(TaskDeferred(*about, self._deferrals[row.task.task_id] + self._losses[row.task.task_id]))
         row.ready_at = parts.now()
         if not row.stage_ids:
             parts.ready_since[task.task_id] = row.ready_at
@@ -535,6 +529,7 @@ class Stages:
 
     def _record(self, row: Row, result: EpisodeResult) -> None:
         row.is_recorded = True
+        del self._deferrals[row.task.task_id], self._losses[row.task.task_id]
         sample = sample_of(
             row.task,
             result,
@@ -555,4 +550,3 @@ class Stages:
         self._open_rows[row.model.key] -= 1
         for task_id in row.stage_ids:
             del self._places[task_id]
-            self._deferrals.pop(task_id, None)
