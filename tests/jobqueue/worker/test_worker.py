@@ -10,7 +10,7 @@ import pytest
 
 from headgate.core.errors import InvalidInputError
 from headgate.jobqueue import JobState
-from headgate.jobqueue.errors import StaleLeaseError, WrongStateError
+from headgate.jobqueue.errors import MachineUnfitError, StaleLeaseError, WrongStateError
 from headgate.jobqueue.worker import HeldJob, JobQueueClient, NoServerError, Worker, held_job
 from tests.jobqueue.worker.queue_site import FastClock, QueueSite
 
@@ -214,6 +214,48 @@ async def test_whoever_waits_for_a_policy_server_gets_it_when_it_is_free(site: Q
         await worker.run(work, stop_when_empty=True, max_jobs=2)
     assert sorted(order[:2]) == ["loaded 1", "loaded 2"]
     assert order[2:] == ["got 0", "got 0"]
+
+
+async def test_a_job_given_back_by_an_unfit_machine_is_none_of_max_jobs(
+    site: QueueSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headgate.jobqueue.worker.worker.UNFIT_S", 0.05)
+    site.submit("1", "2", "3")
+    tries: list[str] = []
+
+    async def work(job: HeldJob) -> None:
+        tries.append(job.id)
+        if len(tries) <= 2:
+            raise MachineUnfitError("the disk is full")
+        await job.complete()
+
+    async with asyncio.timeout(20), site.async_client() as client, Worker(client) as worker:
+        await worker.run(work, max_jobs=2)
+    states = [(await asyncio.to_thread(site.job, id_)).state for id_ in ("1", "2", "3")]
+    assert sorted(states) == ["done", "done", "pending"]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_a_job_that_began_before_the_machine_was_unfit_does_not_make_it_fit(site: QueueSite, fails: bool) -> None:
+    site.submit("1", "2", "3", max_attempts=1)
+    tries: list[str] = []
+    is_full = asyncio.Event()
+
+    async def work(job: HeldJob) -> None:
+        tries.append(job.id)
+        if len(tries) == 1:
+            await is_full.wait()
+            if fails:
+                raise ValueError("of its own")
+            await job.complete()
+        else:
+            asyncio.get_running_loop().call_later(0.1, is_full.set)
+            raise MachineUnfitError("the disk is full")
+
+    async with asyncio.timeout(20), site.async_client() as client, Worker(client, count=2) as worker:
+        with pytest.raises(MachineUnfitError, match="the disk is full"):
+            await worker.run(work, stop_when_empty=True)
+    assert len(tries) == 2
 
 
 async def test_no_policy_server_in_time_is_an_error_of_its_own(site: QueueSite) -> None:

@@ -18,7 +18,7 @@ from headgate.jobqueue.worker.client import JobQueueClient
 from headgate.jobqueue.worker.held_job import ClaimedWork, HeldJob, may_pass
 from headgate.jobqueue.worker.requests import QueueAddress
 from headgate.jobqueue.worker.results import publish
-from headgate.jobqueue.worker.worker import TERMINATED, Worker, quota_of
+from headgate.jobqueue.worker.worker import TERMINATED, Quota, Worker
 from headgate.net.event_loop import LoopThread
 
 
@@ -169,7 +169,7 @@ class SyncWorker:
     ) -> Iterator[SyncHeldJob]:
         """Yield one job after another; work on each inside `with job:`. The arguments are those of `Worker.jobs`."""
         worker = self._started.result()
-        for _ in quota_of(max_jobs):
+        for _ in Quota(max_jobs):
             job = self._loop.run(worker.claim(0.0 if stop_when_empty else idle_s))
             if job is None:
                 return

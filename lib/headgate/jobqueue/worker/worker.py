@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import logging
 import math
 import os
@@ -140,7 +139,7 @@ class Worker:
             idle_s: end after this many seconds without a job; None waits forever.
             max_jobs: end after this many jobs.
         """
-        return self._jobs(0.0 if stop_when_empty else idle_s, quota_of(max_jobs))
+        return self._jobs(0.0 if stop_when_empty else idle_s, Quota(max_jobs))
 
     async def run(
         self, work: Work, *, stop_when_empty: bool = False, idle_s: float | None = None, max_jobs: int | None = None
@@ -148,21 +147,25 @@ class Worker:
         """Await `work` with each job, inside its context, `count` at a time; an error that it raises ends only its job.
 
         The other arguments are those of `jobs`, for all lanes together. When `work` raises `MachineUnfitError`, no job
-        is claimed for `UNFIT_S`, which counts as idle time; then the worker tries again.
+        is claimed for `UNFIT_S`, which counts as idle time; then the worker tries again. Such a job is not one of the
+        `max_jobs`.
 
         Raises:
-            MachineUnfitError: if the machine is unfit when the idle limit or `max_jobs` is reached.
+            MachineUnfitError: if the machine is unfit when the idle limit is reached.
         """
-        quota = quota_of(max_jobs)
+        quota = Quota(max_jobs)
         longest_idle_s = 0.0 if stop_when_empty else idle_s
 
         async def lane() -> None:
             async for job in self._jobs(longest_idle_s, quota):
+                known = self._unfit
                 try:
                     async with job:
                         await work(job)
-                    self._unfit = None
+                        if self._unfit is known:  # a job claimed before the machine was found unfit proves nothing
+                            self._unfit = None
                 except MachineUnfitError as error:
+                    quota.left += 1
                     self._rest(error)
 
         async with asyncio.TaskGroup() as lanes:
@@ -262,9 +265,16 @@ class Worker:
         self._unhandle = lambda: loop.remove_signal_handler(signal.SIGTERM)
 
 
-def quota_of(max_jobs: int | None) -> Iterator[None]:
-    """Return an iterator that ends after `max_jobs` jobs, shared by all lanes; None for no limit."""
-    return itertools.repeat(None) if max_jobs is None else itertools.repeat(None, max_jobs)
+class Quota(Iterator[None]):
+    """Ends after `max_jobs` jobs, shared by all lanes of a worker; None for no limit."""
+
+    def __init__(self, max_jobs: int | None) -> None:
+        self.left = math.inf if max_jobs is None else max_jobs
+
+    def __next__(self) -> None:
+        if not self.left:
+            raise StopIteration
+        self.left -= 1
 
 
 def worker_name(environ: Mapping[str, str] | None = None) -> str:
