@@ -84,6 +84,15 @@ def test_a_flag_may_be_zero_or_false(tmp_path: Path) -> None:
     assert loaded.settings.low_sample_threshold == 0
 
 
+@pytest.mark.parametrize("name", ["jobqueue_url", "otel_endpoint", "s3_endpoint_url"])
+@pytest.mark.parametrize("user", ["worker:wxyz", "wxyz", ":wxyz"])
+def test_an_address_that_is_shown_holds_no_password(name: str, user: str) -> None:
+    with pytest.raises(InvalidSettingError, match=f"{name} must not contain a user or password") as refused:
+        load_settings({name: f"http://{user}@host.example:8000"}, environ={})
+    assert "wxyz" not in str(refused.value)
+    assert load_settings({name: "http://host.example/a@b?c=@d"}, environ={}).settings
+
+
 def test_an_empty_variable_is_an_absent_one() -> None:
     loaded = load_settings(environ={"HEADGATE_BATCH_SIZE": "", "BATCH_SIZE": "7"})
     assert (loaded.settings.batch_size, loaded.origins["batch_size"]) == (7, "env BATCH_SIZE")

@@ -289,6 +289,13 @@ async def test_the_token_is_sent_to_no_host_that_the_operator_did_not_name(tmp_p
         assert f"Bearer {TOKEN}".encode() in heard[0]
 
 
+@pytest.mark.parametrize("kind", ["runs", "jobqueues", "elastic"])
+async def test_an_address_with_a_password_is_on_no_page(tmp_path: Path, kind: str) -> None:
+    with pytest.raises(InvalidInputError, match=r"without a user or password \(got '127.0.0.1:9'\)"):
+        async with serve_console(settings(tmp_path), port=0, **{kind: ["http://user:wxyz@127.0.0.1:9"]}):  # type: ignore[arg-type]
+            pass
+
+
 HERE = "box"
 ADDRESSES = {
     "http://127.0.0.1:8765": "http://127.0.0.1:8765",

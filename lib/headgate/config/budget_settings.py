@@ -8,6 +8,8 @@ from typing import Annotated, Final, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
+from headgate.core.addresses import has_user
+
 EVERYWHERE: Final = "*"
 """Stands for every environment that no other key of a setting matches."""
 
@@ -66,11 +68,22 @@ def _address(value: str) -> str:
     return value
 
 
+def _without_user(value: str) -> str:
+    if has_user(value):
+        raise ValueError(
+            "must not contain a user or password, as it is shown; keys and tokens have their own settings"
+        )
+    return value
+
+
 Names = BeforeValidator(lambda value: names_in(value) if isinstance(value, str) else value)
 """Parses a setting that may be written as comma-separated text."""
 
 Address = Annotated[str, AfterValidator(_address)]
 """An http or https address, or an empty string."""
+
+ShownAddress = Annotated[Address, AfterValidator(_without_user)]
+"""An address that pages, logs and Prefect show."""
 
 
 _WRITTEN: Final = pairs(

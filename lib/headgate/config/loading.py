@@ -139,8 +139,8 @@ def _sentence(error: Any, origins: Mapping[str, str]) -> str:
         return message
     name = str(error["loc"][0])
     value = error.get("input")
-    # A journal's address may contain a password.
-    is_secret = "Secret" in str(setting_fields()[name].annotation) or name == "journal"
+    # An address may contain a password.
+    is_secret = "Secret" in str(setting_fields()[name].annotation) or name == "journal" or "password" in message
     is_shown = not (is_secret or isinstance(value, dict) or repr(value) in message)
     told = [f"got {redacted(repr(value))}"] * is_shown + [f"from {origins[name]}"] * (origins[name] != "flag")
     place = ".".join([name + _OPTIONS.get(name, ""), *map(str, error["loc"][1:])])

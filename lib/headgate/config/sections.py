@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BeforeValidator, Field, SecretStr, field_validator, model_validator
 
-from headgate.config.budget_settings import EVERYWHERE, Address, Names, Section, pairs
+from headgate.config.budget_settings import EVERYWHERE, Address, Names, Section, ShownAddress, pairs
 from headgate.config.renamed import RENAMED
 from headgate.core.errors import InvalidSettingError
 
@@ -79,7 +79,7 @@ class ExecutorSettings(Section):
         "samples to the workers of a job queue, and robot:*=jobqueue:POOL to workers that reserve a policy server of "
         "POOL, in which {model} stands for the model's name. Empty: what the environment says, else this process.",
     )
-    jobqueue_url: Address = Field(
+    jobqueue_url: ShownAddress = Field(
         "", description="Address of the job queue for `executors`. Empty: http://127.0.0.1:8000."
     )
     jobqueue_token: SecretStr = Field(
@@ -183,10 +183,11 @@ class TelemetrySettings(Section):
     health_interval_s: float = Field(
         5.0, gt=0, description="Interval of the events on a campaign's health, while a file of events is written."
     )
-    otel_endpoint: Address = Field(
+    otel_endpoint: ShownAddress = Field(
         "",
         description="Base address of an OpenTelemetry collector (OTLP over HTTP) for spans and metrics. Empty: "
-        "OTEL_EXPORTER_OTLP_ENDPOINT, and none without it. Needs the extra `otel`.",
+        "OTEL_EXPORTER_OTLP_ENDPOINT, and none without it. Credentials: OTEL_EXPORTER_OTLP_HEADERS. Needs the extra "
+        "`otel`.",
     )
 
 

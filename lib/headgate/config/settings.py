@@ -20,7 +20,7 @@ from pydantic import (
 )
 from pydantic.fields import FieldInfo
 
-from headgate.config.budget_settings import Address, BudgetSettings, Names, pairs
+from headgate.config.budget_settings import Address, BudgetSettings, Names, ShownAddress, pairs
 from headgate.config.renamed import FORMER_NAMES
 from headgate.config.sections import (
     AdmissionSettings,
@@ -127,7 +127,7 @@ class Settings(
         description="A process that shares a journal in PostgreSQL counts as dead after this long without a sign of "
         "life; others take over its tasks.",
     )
-    s3_endpoint_url: str = Field(
+    s3_endpoint_url: ShownAddress = Field(
         "", description="Endpoint of an S3-compatible service such as R2 or MinIO. Empty: AWS."
     )
     s3_access_key_id: SecretStr = Field(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 import socket
 from typing import Final
 
@@ -36,6 +37,11 @@ def is_metadata_host(host: str) -> bool:
 def is_metadata_address(address: IPAddress) -> bool:
     """Return whether an address is link-local or a metadata service's, also within IPv6 (NAT64, tunnels)."""
     return any(one.is_link_local or one in _METADATA for one in (address, *_within(address)))
+
+
+def has_user(url: str) -> bool:
+    """Return whether a URL has a user or password, which would appear wherever the URL is shown."""
+    return "@" in re.split(r"[/?#]", url.partition("://")[2], maxsplit=1)[0]
 
 
 def _within(address: IPAddress) -> tuple[IPAddress, ...]:

@@ -6,6 +6,7 @@ from typing import Any
 
 import httpx
 
+from headgate.core.addresses import has_user
 from headgate.core.errors import InvalidInputError
 
 
@@ -23,10 +24,11 @@ def client_of(address: str, token: str, *, timeout_s: float, **further: Any) -> 
     Raises:
         InvalidInputError: the address has another form.
     """
-    if not address.startswith(("http://", "https://")):
+    if not address.startswith(("http://", "https://")) or has_user(address):
         raise InvalidInputError(
-            f"the address of a service must be http://HOST:PORT or https://HOST:PORT (got {address!r})",
-            next_step="Correct the address and run the command again.",
+            f"the address of a service must be http://HOST:PORT or https://HOST:PORT, without a user "
+            f"or password (got {address.rpartition('@')[2]!r})",
+            next_step="Correct the address and run the command again; a token has a setting or variable of its own.",
         )
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     # Loading certificates is slow, and there may be a client for each of many runs.

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from headgate.core import ENGINE_PRIORITY, Launch, Model, ModelBudget, Price, Program, Secret, Serving, errors, redacted
-from headgate.core.addresses import is_metadata_host
+from headgate.core.addresses import has_user, is_metadata_host
 from headgate.core.errors import did_you_mean
 from headgate.core.flaws import flaws_in_words, rule_in_words
 from headgate.core.rates import NO_RATES, ModelRates, RateLimits
@@ -272,7 +272,7 @@ def base_url_problem(url: str) -> str | None:
         return f"is not a valid address: {error} {shown}"
     if parts.scheme not in {"http", "https"} or not host or any(c <= " " or c == "\x7f" for c in url):
         return f"must be http://host/v1 or https://host/v1 {shown}"
-    if parts.username is not None or parts.password is not None:
+    if has_user(url):
         return "must not contain a user or password; a key belongs in api_key"
     if parts.query or parts.fragment:
         return f"must end with the path, without ? or # {shown}"
