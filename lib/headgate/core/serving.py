@@ -47,13 +47,14 @@ class Launch:
     def __post_init__(self) -> None:
         if self.program not in PROGRAMS:
             raise InvalidInputError(f"an engine must be one of {', '.join(PROGRAMS)} (got {self.program!r})")
+        started = self.command.partition(" ")[0]  # what follows may hold a key
         if (self.program == "command") != bool(self.command):
-            said = f"takes no command (got {self.command!r:.200})" if self.command else "needs a command that starts it"
+            said = f"takes no command (got {started!r:.200})" if self.command else "needs a command that starts it"
             raise InvalidInputError(f"an engine of {self.program} {said}")
         if self.program in _WEIGHTS and not self.weights:
             raise InvalidInputError(f"an engine of {self.program} needs its weights, {_WEIGHTS[self.program]}")
         if self.command and "{port}" not in self.command:
-            raise InvalidInputError(f"the command of an engine must take its {{port}} (got {self.command!r:.200})")
+            raise InvalidInputError(f"the command of an engine must take its {{port}} (got {started!r:.200})")
 
 
 @dataclass(frozen=True, slots=True)

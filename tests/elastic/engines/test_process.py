@@ -65,8 +65,8 @@ def test_a_command_line_has_the_weights_the_name_the_port_and_the_options(launch
         ({"program": "vllm"}, "an engine of vllm needs its weights, a folder or name"),
         ({"program": "llama.cpp"}, "needs its weights, a GGUF file"),
         ({"program": "command"}, "an engine of command needs a command that starts it"),
-        ({"program": "vllm", "weights": "w", "command": "x {port}"}, "takes no command (got 'x {port}')"),
-        ({"program": "command", "command": "serve"}, "must take its {port} (got 'serve')"),
+        ({"program": "vllm", "weights": "w", "command": "x --api-key wxyz"}, "takes no command (got 'x')"),
+        ({"program": "command", "command": "serve --api-key wxyz"}, "must take its {port} (got 'serve')"),
     ],
 )
 def test_what_cannot_be_started_is_refused_before_anything_is(written: dict[str, Any], sentence: str) -> None:
