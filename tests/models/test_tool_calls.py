@@ -125,8 +125,9 @@ async def test_a_trial_is_paid_once_however_often_the_same_is_asked_as_text() ->
     for _ in range(2):
         with pytest.raises(ChatError):
             await trials.ask(Model("m"), messages, send)
-    await trials.ask(Model("m"), messages, send)
-    assert asked == ["fields", "text", "text", "text"]
+    replies = [await trials.ask(Model("m"), messages, send) for _ in range(2)]
+    assert asked == ["fields", "text", "text", "text", "text"]
+    assert [reply.prompt_tokens for reply in replies] == [20, 10], "the trial's tokens are booked once"
 
 
 async def played(

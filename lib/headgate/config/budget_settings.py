@@ -70,9 +70,7 @@ def _address(value: str) -> str:
 
 def _without_user(value: str) -> str:
     if has_user(value):
-        raise ValueError(
-            "must not contain a user or password, as it is shown; keys and tokens have their own settings"
-        )
+        raise ValueError("must not contain a user or password, as it is shown; keys and tokens have their own settings")
     return value
 
 

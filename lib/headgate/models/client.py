@@ -6,6 +6,7 @@ import asyncio
 import errno
 import ipaddress
 import socket
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
@@ -363,9 +364,12 @@ class ToolTrials:
 
     def __init__(self) -> None:
         self._takes_fields: dict[str, bool] = {}
+        self._unbooked = defaultdict[str, list[ChatReply]](list)
 
     async def ask(self, model: Model, messages: Sequence[Message], send: Send) -> ChatReply:
         """Return the reply to `messages`; its tokens and its bill include the cost of a trial.
+
+        If the request as text fails, that cost is in the model's next reply to a text.
 
         Raises:
             ChatError: as `send` does; after a refused trial, the error of the request as text.
@@ -374,7 +378,7 @@ class ToolTrials:
         is_text = model.tools == "text" or self._takes_fields.get(key) is False or "tools" in dict(model.options)
         native = None if is_text else tool_forms.native_form(messages)
         if native is None:
-            return (await send(None))[0]
+            return await self._as_text(key, None, send)
         if model.tools == "native" or key in self._takes_fields:
             return (await send(native))[0]
         tried: ChatReply | None = None
@@ -390,8 +394,20 @@ class ToolTrials:
                 self._takes_fields[key] = True
                 return tried
             self._takes_fields[key] = False  # from now on, or a failure of the text would have the trial paid again
-        reply, _ = await send(None)
+        reply = await self._as_text(key, tried, send)
         self._takes_fields.setdefault(key, False)
+        return reply
+
+    async def _as_text(self, key: str, tried: ChatReply | None, send: Send) -> ChatReply:
+        """Return the reply to the text, with the cost of its trial, or of one whose own text had no reply."""
+        unbooked = self._unbooked[key]
+        if tried is None and unbooked:
+            tried = unbooked.pop()
+        try:
+            reply, _ = await send(None)
+        except BaseException:
+            unbooked.extend(filter(None, [tried]))
+            raise
         if tried is None:
             return reply
         bills = (tried.billed_micro, reply.billed_micro)
