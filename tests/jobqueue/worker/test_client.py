@@ -178,6 +178,18 @@ def test_a_server_that_does_not_answer_is_told_of_once_until_it_answers(
     assert slept
 
 
+def test_a_refusal_is_an_answer_so_the_next_outage_is_told_of(
+    slept: list[float], caplog: pytest.LogCaptureFixture
+) -> None:
+    answers = [down(), problem(404, "job_not_found"), down(), down(), problem(404, "job_not_found")]
+    with client(Script(*answers), retry=RetryPolicy(20.0)) as queue:
+        for _ in range(2):
+            with pytest.raises(JobQueueError):
+                queue.withdraw("1")
+    assert len(caplog.messages) == 2
+    assert slept
+
+
 def test_a_server_that_is_not_there_is_named_without_its_token(unused_tcp_port: int) -> None:
     once = RetryPolicy(patience_s=0.0)
     url = f"http://worker:tokentokentoken@127.0.0.1:{unused_tcp_port}"

@@ -217,8 +217,8 @@ class Requests:
         attempt = 0
         while True:
             heard = await self._heard(request)
+            self._is_away &= not isinstance(heard, httpx.Response) or heard.status_code in _TRY_AGAIN
             if isinstance(heard, httpx.Response) and heard.is_success:
-                self._is_away = False
                 return _read(heard, answer)
             attempt += 1
             pause_s = max(policy.back_off_s(attempt, self._rng), self._requested_s(heard))
