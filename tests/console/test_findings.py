@@ -129,6 +129,19 @@ def test_runs_of_one_campaign_say_once_what_is_wrong_with_a_model(portal: Blocki
     assert all(one.holds.endswith("HTTP 401: wrong key") for one in found)
 
 
+def test_what_runs_of_one_campaign_say_goes_on_when_the_first_of_them_ends(portal: BlockingPortal) -> None:
+    status = replace(worlds.large_status(1, 1), state="draining")
+    both = [portal.call(_source, status, None, at) for at in ("http://one", "http://two")]
+    sources = Sources(both)
+    findings = Findings(sources)
+    since = []
+    for now in (1_000.0, 2_000.0):
+        (one,) = [one for one in findings.now(now) if "draining" in one.title]
+        since.append(one.since)
+        portal.call(sources.remove, both[0])
+    assert since == [1_000.0, 1_000.0]
+
+
 def test_what_somebody_has_paused_is_not_late(portal: BlockingPortal) -> None:
     status = worlds.large_status(1, 3)
     models = tuple(replace(model, is_paused=False) for model in status.models)

@@ -67,9 +67,12 @@ class Findings:
         alike: dict[tuple[str, ...], list[Finding]] = {}
         for one in self._all():
             alike.setdefault((one.place, one.title, "" if one.place else one.holds), []).append(one)
-        found = [_together(ones) for ones in alike.values()]
-        self._since = {one.key: one.since or self._since.get(one.key, now) for one in found}
-        told = [replace(one, since=self._since[one.key]) for one in found]
+        told, known, self._since = list[Finding](), self._since, {}
+        for ones in alike.values():
+            since = min(one.since or known.get(one.key, now) for one in ones)
+            # Of each, as the run that is named first may end before the others.
+            self._since |= {one.key: since for one in ones}
+            told.append(replace(max(ones, key=lambda one: len(one.holds)), key=ones[0].key, since=since))
         return sorted(told, key=lambda one: (one.severity, one.since))  # bad, then warn
 
     def _all(self) -> Iterator[Finding]:
@@ -78,11 +81,6 @@ class Findings:
         for source in self._sources.all:
             if not (isinstance(source, RunSource) and source.is_over and source.campaign in live):
                 yield from found_in(source)
-
-
-def _together(ones: Sequence[Finding]) -> Finding:
-    since = min((one.since for one in ones if one.since), default=None)
-    return replace(max(ones, key=lambda one: len(one.holds)), key=ones[0].key, since=since)
 
 
 def found_in(source: Source) -> Iterator[Finding]:
