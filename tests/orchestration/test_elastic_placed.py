@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,7 +23,8 @@ from headgate.elastic.gateway import load_pool_file
 from headgate.elastic.service import ElasticService, PoolStatus
 from headgate.elastic.settings import ElasticConfig
 from headgate.elastic.worker import WorkerState
-from headgate.orchestration.elastic.workers import placed_engines
+from headgate.orchestration.elastic.leases import ActorOrder
+from headgate.orchestration.elastic.workers import PlacedActorEngine, placed_engines
 from headgate.placement import PlacedWork, Placement, PreemptionRules, amounts, connect
 from headgate.simulation.engines import serve_engine
 from tests.cli.conftest import Said
@@ -220,6 +222,30 @@ async def test_a_worker_without_async_methods_has_no_process_while_it_sleeps(gpu
         assert await asyncio.to_thread(_held) == 1
         service.wake("Plain-2")
         await _until(service, _both_active)
+
+
+async def test_a_worker_whose_place_was_lost_and_taken_again_meanwhile_starts_anew() -> None:
+    class Leases:
+        place, starts = object(), 0
+
+        def place_of(self, _: str) -> object:
+            return self.place
+
+        async def start(self, *_: object) -> Any:
+            self.starts += 1
+            return SimpleNamespace(wake=SimpleNamespace(remote=lambda: None))
+
+        def started(self, *_: object) -> None: ...
+
+    leases = Leases()
+    engine = PlacedActorEngine("w", ActorOrder(object), leases, CONFIG)  # type: ignore[arg-type]
+    for starts in (1, 2):
+        assert (await engine.check()).is_asleep
+        for _ in range(2):
+            await engine.wake()
+        assert leases.starts == starts
+        assert not (await engine.check()).is_asleep
+        leases.place = object()
 
 
 async def test_an_answer_in_parts_is_passed_on_and_ends_in_the_actor_when_its_client_leaves(gpus: None) -> None:

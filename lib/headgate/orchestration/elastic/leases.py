@@ -215,9 +215,9 @@ class PlacedLeases:
             del self._places[place.worker_id]
         await self._in_thread(place.give_back)
 
-    def holds(self, worker_id: str) -> bool:
-        """Return whether a worker has a place; giving a place back ends whatever ran in it."""
-        return worker_id in self._places
+    def place_of(self, worker_id: str) -> WorkerPlace | None:
+        """Return the place that a worker holds; giving it back ends whatever ran in it."""
+        return self._places.get(worker_id)
 
     def started(self, worker_id: str, took_s: float) -> None:
         """Record the cost of a start: work that is expensive to restart is stopped later than other work."""

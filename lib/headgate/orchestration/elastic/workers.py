@@ -19,7 +19,7 @@ from ray.exceptions import ActorDiedError, RayActorError
 from headgate.elastic import ElasticConfig, EngineError, EngineLoad, InvalidElasticError
 from headgate.elastic.engines import Engine, EngineAnswer, EngineFacts, Outgoing, RayActorEngine
 from headgate.orchestration.elastic.forms import ActorEngines, WorkerPlacement, checked_actors, checked_placement
-from headgate.orchestration.elastic.leases import ActorOrder, PlacedLeases
+from headgate.orchestration.elastic.leases import ActorOrder, PlacedLeases, WorkerPlace
 from headgate.orchestration.placement.demand import Demand
 from headgate.placement import Placement, PlacementPool, connect
 
@@ -42,6 +42,7 @@ class PlacedActorEngine(RayActorEngine):
         super().__init__(name, None, config)
         self._order = order
         self._leases = leases
+        self._place: WorkerPlace | None = None
 
     async def check(self) -> EngineFacts:
         """Return its models and slots; its class was checked when the pool was made."""
@@ -75,6 +76,7 @@ class PlacedActorEngine(RayActorEngine):
         if self._is_up:
             return
         began = time.monotonic()
+        self._place = self._leases.place_of(self.name)
         self._handle = await self._leases.start(self.name, self._order)
         try:
             await super().wake()
@@ -103,9 +105,7 @@ class PlacedActorEngine(RayActorEngine):
     @property
     def _is_up(self) -> bool:
         """Whether it has a process, which ends when its place is given back."""
-        if not self._leases.holds(self.name):
-            self._handle = None
-        return self._handle is not None
+        return self._handle is not None and self._leases.place_of(self.name) is self._place
 
     async def _end(self) -> None:
         handle, self._handle = self._handle, None
