@@ -6,7 +6,7 @@ import asyncio
 import random
 from collections.abc import Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from headgate.core import Message
 from headgate.core.errors import EnvironmentFailedError, HeadgateError
@@ -17,7 +17,8 @@ from headgate.environments.judge_questions import ReadsGrades
 from headgate.environments.protocol import BaselineKind, Continue, EnvironmentSpec, ForJudge, Score
 
 if TYPE_CHECKING:
-    from headgate.environments.apart.remote import RemoteCall, RemoteSeats
+    from headgate.environments.apart.process import Child
+    from headgate.environments.apart.remote import RemoteCall, RemoteSeat, RemoteSeats
 
 
 def members_of(host: Host) -> tuple[str, ...]:
@@ -118,25 +119,34 @@ def _has_succeeded(future: Future[Frame] | asyncio.Future[Frame]) -> bool:
     return future.done() and not future.cancelled() and future.exception() is None
 
 
+class _Seats(Protocol):
+    """A `Host` or `RemoteSeats`, which take back the seats that they gave themselves."""
+
+    def seat(self) -> Child | RemoteSeat: ...
+
+    def is_misplaced(self, seat: Any, /) -> bool: ...
+
+    def leave(self, seat: Any, /, *, is_well: bool) -> None: ...
+
+
 class HostedEpisode:
     """An `Episode` in another process. Owned by one worker; holds a seat of the host until it is closed.
 
     If another model blocks its process, it restarts in another process, which replays the replies so far.
     """
 
-    def __init__(self, name: str, index: int, seed: int, host: Host | RemoteSeats) -> None:
+    def __init__(self, name: str, index: int, seed: int, host: _Seats) -> None:
         self.opening: tuple[Message, ...] = ()
         self._name = name
         self._task = {"index": index, "seed": seed}
         self._host = host
-        self._child: Any = None
-        """Its seat, opaque except to the host that gave it: a `Child` of a `Host`, or a `RemoteSeat`."""
+        self._child: Child | RemoteSeat | None = None
         self._number = 0
         self._past: list[tuple[str, Continue | Score | ForJudge]] = []
         self._is_well = True
 
     @classmethod
-    async def begun(cls, name: str, index: int, seed: int, host: Host | RemoteSeats) -> HostedEpisode:
+    async def begun(cls, name: str, index: int, seed: int, host: _Seats) -> HostedEpisode:
         """Return an opened episode; raises as `HostedEnvironment.open` does."""
         episode = cls(name, index, seed, host)
         while True:
@@ -148,7 +158,7 @@ class HostedEpisode:
 
     async def _begin(self) -> None:
         """Open the episode in one of the host's processes and replay the replies so far."""
-        child: Any = self._host.seat()
+        child = self._host.seat()
         call: Call | RemoteCall | None = None
         try:
             call = child.call("open", self._name, **self._task)
@@ -191,7 +201,7 @@ class HostedEpisode:
                 call.give_up()
             raise
 
-    async def _place(self) -> Any:
+    async def _place(self) -> Child | RemoteSeat:
         """Return the episode's process, after moving the episode if it cannot stay in the current one."""
         if self._child is not None and self._host.is_misplaced(self._child):
             self._leave()
