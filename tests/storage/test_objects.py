@@ -32,6 +32,7 @@ def test_an_object_that_was_put_is_given_back_and_listed(objects: ObjectStore) -
 def test_a_new_store_is_durable_with_all_of_its_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     flushed: list[Path] = []
     monkeypatch.setattr("headgate.storage.objects.flush_folder", flushed.append)
+    (tmp_path / "a").mkdir()  # by another process, which may have died before flushing
     FolderObjects(tmp_path / "a" / "b").put_many([("c/d", b"1")])
     assert {tmp_path, tmp_path / "a", tmp_path / "a" / "b", tmp_path / "a" / "b" / "c"} <= set(flushed)
 

@@ -253,11 +253,10 @@ class FolderObjects:
         if folder in self._durable_folders and folder.is_dir():
             return
         if folder == self._root:
-            made = [each for each in folder.parents if not each.is_dir()]
             folder.mkdir(parents=True, exist_ok=True)
-            for each in (folder, *made):
-                with contextlib.suppress(PermissionError):  # a folder that others own was there before
-                    flush_folder(each.parent)
+            for each in folder.parents:
+                with contextlib.suppress(OSError):  # one of others, or one that cannot be flushed, is an old one
+                    flush_folder(each)
         else:
             self._make(folder.parent)
             folder.mkdir(exist_ok=True)
