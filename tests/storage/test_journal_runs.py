@@ -108,6 +108,21 @@ def test_a_run_that_was_only_cut_off_is_told_of_as_living_when_it_is_back(postgr
         assert served_runs(postgres_place)[0] == {RUN: math.inf}
 
 
+@pytest.mark.slow
+def test_a_run_that_died_while_its_server_was_down_for_days_is_told_of(postgres_place: PostgresAddress) -> None:
+    with closing(Journal(postgres_place, "main")) as other:
+        journal = Journal(postgres_place, "main")
+        journal.announce(RUN)
+        opened(journal, opening())
+        killed(journal, postgres_place)
+        with psycopg.connect(**postgres_place.parameters()) as database:
+            database.execute(
+                "UPDATE headgate_journal_main.holders SET seen_at = seen_at - interval '2 days' WHERE said <> ''"
+            )
+        assert len(other.adopt([SAT], [SMALL])) == 1
+        assert 0 <= time.time() - served_runs(postgres_place)[0][RUN] < 86_400
+
+
 def aged(place: JournalPlace) -> None:
     """Have a day pass for what is told of the dead."""
     if isinstance(place, PostgresAddress):

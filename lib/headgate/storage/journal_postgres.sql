@@ -124,7 +124,7 @@ DELETE FROM holders WHERE holder = :holder;
 WITH dead AS (
   DELETE FROM holders WHERE holder = :holder
     AND greatest(seen_at, pg_postmaster_start_time()) + make_interval(secs => lease_s) < clock_timestamp()
-  RETURNING extract(epoch FROM seen_at)::float8 AS at, said
+  RETURNING extract(epoch FROM greatest(seen_at, pg_postmaster_start_time()))::float8 AS at, said
 ), counted AS (
   UPDATE turn SET buried = buried + 1 WHERE EXISTS (SELECT FROM dead)
 ), kept AS (
