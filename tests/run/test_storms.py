@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +13,13 @@ import pytest
 from headgate.config import Settings
 from headgate.core import ChatError, ChatReply, ErrorKind, Model, Sample
 from headgate.core.errors import HostLostError
-from headgate.core.events import Event, TaskDeferred
+from headgate.core.events import Event, TaskDeferred, TaskStarted
 from headgate.environments import EpisodeResult, episode
 from headgate.run import EndpointChats, RequestSide, Run, RunPlan, RunResult
 from headgate.run.stages import MAX_DEFERRALS
 from headgate.sampling import Roster, RosterSource, StaticRoster
 from headgate.simulation import LoopClock, MemoryStore, free_environments, run_virtual
+from headgate.storage import TaskState
 from tests.run.providers import Providers, StormyProvider
 
 WORKERS = 8
@@ -41,6 +42,7 @@ class StormWorld:
         roster: Sequence[Model] | RosterSource,
         providers: Providers,
         *,
+        watch: Callable[[Run], None] = lambda _: None,
         rate_per_s: float = 4.0,
         duration_s: float = 900.0,
         **settings: Any,
@@ -73,6 +75,7 @@ class StormWorld:
                 while True:
                     await clock.sleep(10)
                     self.statuses.append((clock.monotonic(), campaign.status()))
+                    watch(campaign)
 
             async with asyncio.TaskGroup() as group:
                 looking = group.create_task(look())
@@ -203,6 +206,23 @@ def test_lost_hosts_and_refusals_of_a_task_are_counted_apart(
     recorded = world.samples_of("stormy")
     assert {s.error_kind for s in recorded} == {"rate_limited"}
     assert {turns[s.index] for s in recorded} == {MAX_DEFERRALS + 2 + 1}
+    told = Counter(e.task_id for e in world.of(TaskDeferred) if e.reason == "its node is gone")
+    assert {told[s.task_id] for s in recorded} == {2}
+
+
+def test_a_task_that_waits_to_run_again_is_not_one_that_a_death_of_the_process_counts_against(
+    world: StormWorld,
+) -> None:
+    states: list[TaskState] = []
+
+    def look(campaign: Run) -> None:
+        last = {e.task_id: e for e in world.events if isinstance(e, TaskStarted | TaskDeferred)}
+        waiting = [task_id for task_id, e in last.items() if isinstance(e, TaskDeferred)]
+        states.extend(campaign.journal.journal.state_of(task_id) for task_id in waiting)
+
+    stormy = StormyProvider(storms=[(0.0, 1e9)], retry_after_s=200.0)
+    world.run([model("stormy")], Providers(stormy=stormy), watch=look, rate_per_s=0.01, duration_s=2_000.0)
+    assert set(states) == {TaskState.OPEN}
 
 
 def test_a_campaign_that_is_stopped_in_a_storm_keeps_its_tasks_open(world: StormWorld) -> None:

@@ -330,9 +330,10 @@ class Stages:
             raise TaskFailedError(result.error or "the episode failed")
 
     def _note_in_batch(self, row: Row, task: Task, later: RetryLaterError) -> None:
-        """Note that a stage waits for its request in a batch: a process that dies now does not count against it."""
-        self._acceptance.note_rested(row.task.task_id)
-        self._parts.emit(TaskDeferred(row.task.task_id, task.model, task.environment, later.reason, 0))
+        """Note that a stage waits, if it does for its request in a batch: no death of the process counts against it."""
+        if later.is_held is not None:
+            self._acceptance.note_rested(row.task.task_id)
+            self._parts.emit(TaskDeferred(row.task.task_id, task.model, task.environment, later.reason, 0))
 
     async def _without_host(self, row: Row, task: Task, lost: HostLostError) -> EpisodeResult:
         """Return the result of an episode that has lost too many hosts.
@@ -502,6 +503,7 @@ class Stages:
             parts.emit(TaskReturned(*about))
             await self._taken_out(row.task, reason)
         parts.emit(TaskDeferred(*about, self._deferrals[row.task.task_id] + self._losses[row.task.task_id]))
+        self._acceptance.note_rested(row.task.task_id)  # no death of the process counts against it meanwhile
         row.ready_at = parts.now()
         if not row.stage_ids:
             parts.ready_since[task.task_id] = row.ready_at
@@ -513,8 +515,7 @@ class Stages:
         try:
             await self._judgements.ask(row, task, number)
         except RetryLaterError as later:
-            if later.is_held is not None:
-                self._note_in_batch(row, task, later)
+            self._note_in_batch(row, task, later)
             raise
         finally:
             self._waiting.pop(task.task_id, None)
