@@ -16,6 +16,7 @@ from headgate.core.events import unheard
 from headgate.core.flaws import flaws_in_words
 from headgate.environments import Registry, converse, registry_of
 from headgate.run.endpoints import EndpointChats
+from headgate.run.matrix import seeded
 from headgate.run.outside_job import SampleOrder, result_of
 from headgate.run.request_side import RequestSide
 from headgate.run.trials import asking
@@ -85,7 +86,8 @@ class SampleJobs:
             raise InvalidRosterError(
                 f"this worker's roster has no model {asked.key!r}", next_step="Add it to the roster of the worker."
             )
-        return self.models[asked.key]
+        seed = order.model.options.get("seed")  # as the sample records it
+        return seeded(self.models[asked.key], seed)
 
 
 @asynccontextmanager

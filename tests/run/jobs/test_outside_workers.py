@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +21,7 @@ from headgate.jobqueue import JobState
 from headgate.jobqueue.server import ServerSettings, running_server
 from headgate.jobqueue.wire import JobOut
 from headgate.jobqueue.worker import HeldJob, JobQueueClient, Worker
+from headgate.models import client
 from headgate.run import (
     RunResult,
     models_at_hand,
@@ -181,6 +182,28 @@ async def test_a_worker_asks_whom_its_roster_names_and_nobody_else(site: Site, t
     (row,) = (await site.rows()).to_dicts()
     assert (row["score"], row["error_kind"]) == (None, "environment")
     assert "this worker's roster has no model 'm0@main'" in row["error"]
+
+
+async def test_a_worker_with_a_roster_of_its_own_sends_the_seed_that_the_sample_records(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[object] = []
+    request_of = client.request_body
+
+    def body(model: Model, messages: Any, options: Mapping[str, Any], **how: Any) -> bytes:
+        sent.append(options.get("seed"))
+        return request_of(model, messages, options, **how)
+
+    monkeypatch.setattr(client, "request_body", body)
+    given = {"environments": ("affine:sat",), "executors": "affine:*=jobqueue", "instances": 1, "repeats": 2}
+    async with site.queue(), models_at_hand(site.settings(roster="baselines")) as served:
+        (model,) = [one for one in await served.load() if one.name == "baseline-solver"]
+        (tmp_path / "roster.yaml").write_text(f"models: [{{name: baseline-solver, base_url: '{model.base_url}'}}]")
+        async with sample_jobs(Settings(roster=str(tmp_path / "roster.yaml"))) as jobs, site.workers(jobs):
+            await site.run(roster=StaticRoster((model,)), **given)
+    seeds = (await site.rows())["request_seed"]
+    assert len(set(seeds)) == 2
+    assert set(sent) == set(seeds)
 
 
 async def test_a_job_that_nobody_takes_is_taken_back_and_handed_out_again(
