@@ -11,7 +11,8 @@ import pytest
 
 from headgate.config import Settings
 from headgate.core import HolderId, sample_task
-from headgate.core.events import EnvironmentClusterLost, EnvironmentHostWaits, Event
+from headgate.core.errors import EnvironmentHostsError
+from headgate.core.events import EnvironmentClusterJoined, EnvironmentClusterLost, EnvironmentHostWaits, Event
 from headgate.run.dispatch import SEATS, dispatcher_of
 from headgate.run.hosts import EnvironmentHosts, hosts
 
@@ -55,3 +56,34 @@ async def test_failures_that_repeat_are_told_once(tmp_path: Path, monkeypatch: p
     waits = [event.reason for event in told if isinstance(event, EnvironmentHostWaits)]
     lost = [event.reason for event in told if isinstance(event, EnvironmentClusterLost)]
     assert (waits, lost) == (["no host starts: no node has room"], ["the head went away"])
+
+
+async def test_a_run_whose_process_of_hosts_cannot_be_started_for_a_while_joins_its_cluster_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    speaker = tmp_path / "speaker"
+    speaker.write_text(
+        f"#!{sys.executable}\nimport json\nprint(json.dumps(dict(says='joined', owns_pool=0, owns_ledger=0)))"
+    )
+    for name in ("FIRST_PAUSE_S", "LONGEST_PAUSE_S"):
+        monkeypatch.setattr(hosts, name, 0.01)
+    monkeypatch.setattr(sys, "executable", str(speaker))
+    told: asyncio.Queue[Event] = asyncio.Queue()
+
+    async def until(kind: type[Event], why: str) -> None:
+        async with asyncio.timeout(20):
+            while not (isinstance(event := await told.get(), kind) and why in str(event)):
+                pass
+
+    refused = EnvironmentHosts(Settings(journal=tmp_path), "run", emit=told.put_nowait)
+    with pytest.raises(EnvironmentHostsError, match="Permission denied"):
+        await refused.start()
+    await refused.close()
+    speaker.chmod(0o755)
+    tested = EnvironmentHosts(Settings(journal=tmp_path), "run", emit=told.put_nowait)
+    await tested.start()
+    speaker.chmod(0)
+    await until(EnvironmentClusterLost, "Permission denied")
+    speaker.chmod(0o755)
+    await until(EnvironmentClusterJoined, "joined")
+    await tested.close()

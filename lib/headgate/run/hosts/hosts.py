@@ -261,8 +261,11 @@ class EnvironmentHosts:
         loop, pause_s = asyncio.get_running_loop(), FIRST_PAUSE_S
         while True:
             began = loop.time()
-            with tempfile.TemporaryFile(prefix="headgate-hosts-") as printed:
-                why = await self._run_process(printed)
+            try:
+                with tempfile.TemporaryFile(prefix="headgate-hosts-") as printed:
+                    why = await self._run_process(printed)
+            except OSError as error:  # no memory or file for it at the moment
+                why = f"the process that talks to Ray cannot be started: {error}"
             if self._is_closing:
                 return
             if not self._joined.done():
