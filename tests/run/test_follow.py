@@ -23,6 +23,7 @@ from headgate.reports import CheckpointCurve, CheckpointScore
 from headgate.run import FollowOrder, FollowResult, RunResult, checkpoints, follow_checkpoints, run_campaign
 from headgate.run import follow as following
 from headgate.run.checkpoints import Checkpoint, CheckpointFolder
+from headgate.storage import SampleStore
 from tests.house.tree import ROOT
 
 ENGINE = f"{shlex.quote(sys.executable)} {shlex.quote(str(ROOT / 'tests/run/weights_engine.py'))} {{port}} {{weights}}"
@@ -129,6 +130,35 @@ async def test_a_folder_that_cannot_be_read_for_a_while_ends_nothing(
     result = await follow(tmp_path, changes={"instances": 2}, until_idle=False, stop=stop, on_curve=on_curve)
     assert result.evaluated == ("step_1",)
     looks = 1
+    with pytest.raises(StoreError, match="away"):
+        await follow(tmp_path)
+
+
+async def test_a_store_that_cannot_be_read_for_a_while_ends_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, step_1="solver")
+    stop, reads, scan = asyncio.Event(), 0, SampleStore.scan
+    points: list[CheckpointScore | None] = []
+
+    async def flaky(store: SampleStore, *asked: Any, **given: Any) -> Any:
+        nonlocal reads
+        if "error" in given.get("columns", ()):  # of the follower; the run that it starts reads other columns
+            reads += 1
+            if reads in {2, 3, 5}:
+                raise StoreError("the bucket is away")
+        return await scan(store, *asked, **given)
+
+    async def on_curve(_: CheckpointCurve, point: CheckpointScore | None) -> None:
+        points.append(point)
+        stop.set()
+
+    monkeypatch.setattr(SampleStore, "scan", flaky)
+    monkeypatch.setattr(following, "RETRY_S", 0.01)
+    result = await follow(tmp_path, changes={"instances": 2}, until_idle=False, stop=stop, on_curve=on_curve)
+    assert (result.evaluated, len(points)) == (("step_1",), 1)
+    reads = 1
+    write(tmp_path, step_2="solver")
     with pytest.raises(StoreError, match="away"):
         await follow(tmp_path)
 

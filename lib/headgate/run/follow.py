@@ -217,7 +217,7 @@ class _Follower:
             whole = await self._whole(now(), can_wait=not until_idle)
             due = await self._next(whole, -math.inf if until_idle else now())
             if due is not None:
-                curve = await self._evaluate(due, stop)
+                curve = await self._evaluate(due, stop, can_wait=not until_idle)
             elif until_idle and (not self.folder.watch.is_settling or now() - began > SETTLE_FOLDER_S + every_s):
                 stopped_by = await asyncio.to_thread(self._nothing_left)
                 break
@@ -267,11 +267,12 @@ class _Follower:
         due += [one for one in newest if self._retries.get(one.name, (math.inf,))[0] <= now]
         return due[0] if due else None
 
-    async def _evaluate(self, checkpoint: Checkpoint, stop: asyncio.Event) -> CheckpointCurve:
+    async def _evaluate(self, checkpoint: Checkpoint, stop: asyncio.Event, *, can_wait: bool) -> CheckpointCurve:
         """Evaluate a checkpoint unless its scores are complete; report and return the curve with it."""
         key = f"{self.order.model_name}@{checkpoint.name}"
         self._tried[checkpoint.name] = checkpoint
-        samples = await self._samples()
+        patience = stop if can_wait else None
+        samples = await self._samples(patience)
         if self._is_whole(samples, key):
             return _curve_of(samples)
         await self._tell(CheckpointFound(key, checkpoint.step, checkpoint.path, checkpoint.size_bytes))
@@ -284,7 +285,7 @@ class _Follower:
         _, rest_s = self._retries.pop(checkpoint.name, (0.0, RETRY_S))
         if key in result.given_up or result.in_hand:
             self._retries[checkpoint.name] = (asyncio.get_running_loop().time() + rest_s, 3 * rest_s)
-        samples = await self._samples()
+        samples = await self._samples(patience)
         curve = _curve_of(samples)
         if result.stopped_by.startswith(DRAINED):
             stop.set()
@@ -317,10 +318,21 @@ class _Follower:
             **self.watch,
         )
 
-    async def _samples(self) -> pl.DataFrame:
-        """Return this campaign's samples of this model's checkpoints, on the tasks of the order."""
+    async def _samples(self, patience: asyncio.Event | None = None) -> pl.DataFrame:
+        """Return this campaign's samples of this model's checkpoints, on the tasks of the order.
+
+        While the store cannot be read, try again until `patience` is set; without it, raise `StoreError`.
+        """
         columns = [*LEADERBOARD_COLUMNS, "campaign", "sequence", "error"]
-        found = (await self.store.scan(columns=columns)).frame
+        while True:
+            try:
+                found = (await self.store.scan(columns=columns)).frame
+                break
+            except StoreError as error:
+                if patience is None or patience.is_set():
+                    raise
+                await self._tell(CheckpointsUnread(self.store.url, error.message))
+                await until_set(patience, RETRY_S)
         ours = pl.col("model").str.starts_with(f"{self.order.model_name}@")
         return self.tasks.of(found.filter(pl.col("campaign") == self.settings.campaign, ours))
 
