@@ -377,37 +377,30 @@ class ToolTrials:
         key = model.key
         is_text = model.tools == "text" or self._takes_fields.get(key) is False or "tools" in dict(model.options)
         native = None if is_text else tool_forms.native_form(messages)
-        if native is None:
-            return await self._as_text(key, None, send)
-        if model.tools == "native" or key in self._takes_fields:
+        if native is not None and (model.tools == "native" or key in self._takes_fields):
             return (await send(native))[0]
-        tried: ChatReply | None = None
-        try:
-            tried, calls = await send(native)
-        except ChatError as error:
-            # Some servers report a field that they refuse as a server error.
-            is_failure = (error.status or 0) >= 500 and "tool" in str(error).lower()
-            if error.kind is not ErrorKind.BAD_REQUEST and not is_failure:
-                raise
-        else:
-            if calls or self._takes_fields.get(key):
-                self._takes_fields[key] = True
-                return tried
-            self._takes_fields[key] = False  # from now on, or a failure of the text would have the trial paid again
-        reply = await self._as_text(key, tried, send)
-        self._takes_fields.setdefault(key, False)
-        return reply
-
-    async def _as_text(self, key: str, tried: ChatReply | None, send: Send) -> ChatReply:
-        """Return the reply to the text, with the cost of its trial, or of one whose own text had no reply."""
         unbooked = self._unbooked[key]
-        if tried is None and unbooked:
-            tried = unbooked.pop()
+        tried = unbooked.pop() if native is None and unbooked else None
+        if native is not None:
+            try:
+                tried, calls = await send(native)
+            except ChatError as error:
+                # Some servers report a field that they refuse as a server error.
+                is_failure = (error.status or 0) >= 500 and "tool" in str(error).lower()
+                if error.kind is not ErrorKind.BAD_REQUEST and not is_failure:
+                    raise
+            else:
+                if calls or self._takes_fields.get(key):
+                    self._takes_fields[key] = True
+                    return tried
+                self._takes_fields[key] = False  # from now on, or a failure of the text would have the trial paid again
         try:
             reply, _ = await send(None)
         except BaseException:
             unbooked.extend(filter(None, [tried]))
             raise
+        if native is not None:
+            self._takes_fields.setdefault(key, False)
         if tried is None:
             return reply
         bills = (tried.billed_micro, reply.billed_micro)
