@@ -14,7 +14,7 @@ from headgate.core.errors import HeadgateError
 from headgate.core.events import TaskOpened, TaskProviderFailed, TasksEnqueued
 from headgate.run.dispatch import JOBS, SEATS, WORKERS
 from headgate.run.health import Health
-from headgate.run.matrix import Cell, request_seed
+from headgate.run.matrix import Cell, MatrixTaskProvider, request_seed
 from headgate.run.parts import Parts
 from headgate.run.settlement import Settling
 from headgate.run.stages import Stages
@@ -49,7 +49,8 @@ class DemandSide:
         self._is_writing = False
         self._ask_at = -math.inf
         self._taken: set[Cell] = set()
-        self._adopted: set[Cell] = set()
+        self._own: set[Cell] = set()
+        self._is_matrix = isinstance(parts.provider, MatrixTaskProvider)  # others may give tasks for ever
 
     async def run(self) -> None:
         """Turn due times into queued tasks until the campaign stops."""
@@ -86,7 +87,7 @@ class DemandSide:
         now = parts.now()
         tasks = [self._needs_of(task) for task in found if task.model in parts.samplers]
         for task in tasks:
-            self._adopted.add((task.model, task.environment, task.sequence))
+            self._own.add((task.model, task.environment, task.sequence))
             if self._goes_into_line(task):
                 self._enqueue(task.model, [task], now)
         return len(tasks)
@@ -94,7 +95,7 @@ class DemandSide:
     @property
     def left_out(self) -> frozenset[Cell]:
         """Tasks that the source gave but the journal refused, because another run has or had them."""
-        return frozenset(self._taken - self._adopted)
+        return frozenset(self._taken - self._own)
 
     def is_dry(self) -> bool:
         """Return whether nothing is due, buffered or queued, and nothing will fall due on its own."""
@@ -156,9 +157,10 @@ class DemandSide:
         now = parts.now()
         orphans = []
         for opening, found in zip(openings, opened, strict=True):
+            if self._is_matrix and opening.sequence is not None:
+                cells = self._taken if isinstance(found, AlreadyTaken) else self._own
+                cells.add((opening.model, opening.environment, opening.sequence))
             if isinstance(found, AlreadyTaken):
-                if opening.sequence is not None:
-                    self._taken.add((opening.model, opening.environment, opening.sequence))
                 self._follow(found, now)
                 continue
             result = self._needs_of(found)

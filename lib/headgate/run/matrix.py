@@ -151,11 +151,11 @@ class MatrixTaskProvider:
         return [self._demand(cell, now) for cell in cells], ()
 
     def roster_changed(self, models: Sequence[Model]) -> None:
-        """Add the cells of models that are new, and drop those of models that are gone."""
+        """Add the cells of models that are new or back, and drop those of models that are gone."""
         present = {model.key for model in models}
         self._waiting = deque(cell for cell in self._waiting if cell[0] in present)
         fresh = [model.key for model in models if model.key not in self._known]
-        self._known.update(fresh)
+        self._known = present
         ordered = [self._ordered(name) for name in self._environments]
         self._waiting.extend(
             (model, environment, numbers[place])
