@@ -8,12 +8,15 @@ import sqlite3
 
 import pytest
 
+from headgate.core import SystemClock
 from headgate.core.errors import InvalidSettingError, StoreError, UnknownEnvironmentError
 from headgate.core.events import (
     CampaignStarted,
     CampaignStopped,
+    Event,
     JournalBlocked,
     JournalRecovered,
+    RunMoved,
     StoreFailed,
     TaskReturned,
 )
@@ -22,6 +25,7 @@ from headgate.run import Run
 from headgate.run.matrix import MatrixTaskProvider
 from headgate.simulation import LoopClock, ServiceTime
 from headgate.storage import Journal
+from headgate.telemetry import EventStream, Notice, Notices
 from tests.run.run_world import World, models
 
 RATES = {"affine:sat": 8_640.0}
@@ -213,6 +217,42 @@ def test_nothing_new_starts_while_the_journal_cannot_be_written(world: World, mo
     assert [at for at in started if at > 210], "it goes on by itself"
     (numbers,) = world.sequences().values()
     assert numbers == list(range(len(numbers)))
+
+
+class Heard(list[Event]):
+    """Events, which are passed on to notices, too."""
+
+    def __init__(self, notices: Notices) -> None:
+        super().__init__()
+        self._stream = EventStream(SystemClock(), [notices])
+
+    def append(self, event: Event) -> None:
+        super().append(event)
+        self._stream.emit(event)
+
+
+def test_a_run_whose_disk_is_full_tells_of_it_and_ends_when_it_is_stopped(world: World, monkeypatch) -> None:
+    told: list[Notice] = []
+
+    async def fill_disk(campaign: Run, clock: LoopClock) -> None:
+        def full(*_: object, **__: object) -> None:
+            raise sqlite3.OperationalError("database or disk is full")
+
+        await clock.sleep(100)
+        for name in ("accept", "open", "adopt", "next_batch", "claim_notice", "release_notice"):
+            monkeypatch.setattr(campaign.journal.journal, name, full)
+        await clock.sleep(3_000)
+        assert [one.kind for one in told] == ["run.stalled"]
+        assert "samples due: the journal cannot be written: database or disk is full" in told[0].text
+        for _ in range(2):  # what ends is told only where it is known to have begun
+            world.events.append(RunMoved("main", 1.0))
+
+    notices = Notices([told.append])
+    world.events = Heard(notices)
+    settings = STEADY | {"stalled_after_s": 1_000}
+    plan = {"notices": notices}
+    result = world.run(models(1), RATES, duration_s=4_000, during=fill_disk, settings=settings, plan=plan)
+    assert result.stopped_by == "the window is over"
 
 
 def test_a_task_that_ended_its_process_again_and_again_is_recorded_and_not_run(world: World, monkeypatch) -> None:

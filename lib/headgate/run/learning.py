@@ -89,10 +89,16 @@ class SharedLearning:
 
 
 class ToldNotices:
-    """Implements `headgate.telemetry.Told`. Owned by the run; notices wait while its journal cannot be written."""
+    """Implements `headgate.telemetry.Told`. Owned by the run; what ends is told once its journal can be written."""
 
     def __init__(self, journal: JournalThread) -> None:
         write, of = journal.write, journal.journal
-        self.claim = lambda key, at, again_before: write(of.claim_notice, key, at, again_before)
         self.release = lambda key: write(of.release_notice, key)
         self.lasting = lambda: write(of.told_notices)
+        self._journal = journal
+
+    async def claim(self, key: str, at: float, again_before: float) -> bool:
+        """Return whether to tell of this now; while the journal is away, rather twice than not at all."""
+        with contextlib.suppress(*JOURNAL_AWAY):
+            return await self._journal.call(self._journal.journal.claim_notice, key, at, again_before)
+        return True

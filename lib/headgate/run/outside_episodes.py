@@ -86,8 +86,7 @@ class SampleJobs:
             raise InvalidRosterError(
                 f"this worker's roster has no model {asked.key!r}", next_step="Add it to the roster of the worker."
             )
-        seed = order.model.options.get("seed")  # as the sample records it
-        return seeded(self.models[asked.key], seed)
+        return seeded(self.models[asked.key], order.model.options.get("seed"))  # as the sample records it
 
 
 @asynccontextmanager

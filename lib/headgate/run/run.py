@@ -269,7 +269,7 @@ class Run:
                 acceptance = group.create_task(self._acceptance.run())
                 sink = group.create_task(self._sink.run())
                 beside = [self._demand.run(), self._membership.keep(), self._report(), self._stop_in_time()]
-                beside += [self.journal.keep(), self._learning.keep(), self._scores.keep()]
+                beside += [self.journal.keep(), self._learning.keep(), self._scores.keep(), self._watch_stall()]
                 beside.append(self._settling.allotment.keep())
                 beside.append(self.steering.keep(LOOK_EVERY_SIMULATED_S if self._is_simulated else LOOK_EVERY_S))
                 if self.plan.notices is not None:
@@ -286,11 +286,7 @@ class Run:
                 await self._run_loop()
                 for task in loops:
                     task.cancel()
-                if self._parts.requests is not None and self._parts.requests.batches is not None:
-                    await self._parts.requests.batches.close()
                 await self._wait_until_durable()
-                if self.plan.notices is not None:
-                    await self.plan.notices.pass_on(self._told)
                 acceptance.cancel()
                 self._sink.finish()
                 await asyncio.wait([sink], timeout=STOP_WITHIN_S)
@@ -441,10 +437,15 @@ class Run:
             self.stop("the window is over")
 
     async def _wait_until_durable(self) -> None:
-        """Wait `STOP_WITHIN_S` at most for the last samples to be durable; else their tasks stay open and run again."""
+        """Wait `STOP_WITHIN_S` at most for the journal to have the last samples, batches and notices, or else go on."""
+        requests = self._parts.requests
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(STOP_WITHIN_S):
                 await self._acceptance.drained()
+                if requests is not None and requests.batches is not None:
+                    await requests.batches.close()
+                if self.plan.notices is not None:
+                    await self.plan.notices.pass_on(self._told)
 
     async def _close(self) -> tuple[int, int, frozenset[Cell]]:
         journal, left_out = self.journal.journal, self._demand.left_out
@@ -571,11 +572,12 @@ class Run:
             self._stopped_early = True
             self.stop(reason)
 
-    def _check_stall(self) -> None:
-        due, why = (0, "") if self._parts.stopping.is_set() else self.inquiry.due()
-        told = self._stall.look(self.now(), self._samples, due, why)
-        if told is not None:
-            self._emit(told)
+    async def _watch_stall(self) -> None:
+        while True:  # not in `_report`, which waits while the journal cannot be written
+            await self._clock.sleep(self._parts.settings.status_interval_s)
+            due, why = (0, "") if self._parts.stopping.is_set() else self.inquiry.due()
+            if (told := self._stall.look(self.now(), self._samples, due, why)) is not None:
+                self._emit(told)
 
     async def _report(self) -> None:
         """Report progress, and take over what other processes left, every status interval."""
@@ -585,7 +587,6 @@ class Run:
             if await self._demand.adopt():
                 self._loop.wake()
             await self._sink.look()
-            self._check_stall()
             self._emit(
                 StatusReported(
                     samplers=len(self.samplers),

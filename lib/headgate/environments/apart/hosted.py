@@ -6,7 +6,7 @@ import asyncio
 import random
 from collections.abc import Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, cast
 
 from headgate.core import Message
 from headgate.core.errors import EnvironmentFailedError, HeadgateError
@@ -18,7 +18,7 @@ from headgate.environments.protocol import BaselineKind, Continue, EnvironmentSp
 
 if TYPE_CHECKING:
     from headgate.environments.apart.process import Child
-    from headgate.environments.apart.remote import RemoteCall, RemoteSeat, RemoteSeats
+    from headgate.environments.apart.remote import RemoteCall, RemoteSeats
 
 
 def members_of(host: Host) -> tuple[str, ...]:
@@ -119,34 +119,24 @@ def _has_succeeded(future: Future[Frame] | asyncio.Future[Frame]) -> bool:
     return future.done() and not future.cancelled() and future.exception() is None
 
 
-class _Seats(Protocol):
-    """A `Host` or `RemoteSeats`, which take back the seats that they gave themselves."""
-
-    def seat(self) -> Child | RemoteSeat: ...
-
-    def is_misplaced(self, seat: Any, /) -> bool: ...
-
-    def leave(self, seat: Any, /, *, is_well: bool) -> None: ...
-
-
 class HostedEpisode:
     """An `Episode` in another process. Owned by one worker; holds a seat of the host until it is closed.
 
     If another model blocks its process, it restarts in another process, which replays the replies so far.
     """
 
-    def __init__(self, name: str, index: int, seed: int, host: _Seats) -> None:
+    def __init__(self, name: str, index: int, seed: int, host: Host | RemoteSeats) -> None:
         self.opening: tuple[Message, ...] = ()
         self._name = name
         self._task = {"index": index, "seed": seed}
-        self._host = host
-        self._child: Child | RemoteSeat | None = None
+        self._host = cast("Host", host)  # which `RemoteSeats` are like; each takes back only what it gave itself
+        self._child: Child | None = None
         self._number = 0
         self._past: list[tuple[str, Continue | Score | ForJudge]] = []
         self._is_well = True
 
     @classmethod
-    async def begun(cls, name: str, index: int, seed: int, host: _Seats) -> HostedEpisode:
+    async def begun(cls, name: str, index: int, seed: int, host: Host | RemoteSeats) -> HostedEpisode:
         """Return an opened episode; raises as `HostedEnvironment.open` does."""
         episode = cls(name, index, seed, host)
         while True:
@@ -201,7 +191,7 @@ class HostedEpisode:
                 call.give_up()
             raise
 
-    async def _place(self) -> Child | RemoteSeat:
+    async def _place(self) -> Child:
         """Return the episode's process, after moving the episode if it cannot stay in the current one."""
         if self._child is not None and self._host.is_misplaced(self._child):
             self._leave()

@@ -117,9 +117,6 @@ class EnvironmentHosts:
             EnvironmentHostsError: if it cannot be joined. A cluster that is lost later is joined again.
         """
         self._process_keeper = asyncio.get_running_loop().create_task(self._keep_process())
-        await asyncio.wait((self._process_keeper, self._joined), return_when=asyncio.FIRST_COMPLETED)
-        if self._process_keeper.done():
-            self._process_keeper.result()  # a process that cannot be started at all
         await self._joined
 
     async def keep(self, dispatcher: Dispatcher) -> None:
@@ -146,8 +143,6 @@ class EnvironmentHosts:
                 self._process.kill()
             self._process_keeper.cancel()
             await asyncio.wait([self._process_keeper])
-            if not self._process_keeper.cancelled():
-                self._process_keeper.result()
 
     def held_by(self) -> str:
         """Return what a task without a seat waits for, in words."""
@@ -264,7 +259,7 @@ class EnvironmentHosts:
             try:
                 with tempfile.TemporaryFile(prefix="headgate-hosts-") as printed:
                     why = await self._run_process(printed)
-            except OSError as error:  # no memory or file for it at the moment
+            except (OSError, ValueError) as error:  # no memory or file for it at the moment, or it says nonsense
                 why = f"the process that talks to Ray cannot be started: {error}"
             if self._is_closing:
                 return
