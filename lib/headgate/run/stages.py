@@ -206,8 +206,10 @@ class Stages:
             else:
                 del self._pending[key]
         self.pending -= len(gone)
+        queue, aside = self._parts.dispatcher.queue, self._parts.dispatcher.aside
         for row in self.rows():
-            if not row.started_at and not row.is_withdrawn and condition(row.task):
+            is_ready = not row.started_at or row.stage_ids[0] in queue or row.stage_ids[0] in aside  # it was deferred
+            if is_ready and not row.is_withdrawn and condition(row.task):
                 row.is_withdrawn = True
                 gone.append(row.task)
         gone += self._discard_put_off(condition)

@@ -18,7 +18,7 @@ from headgate.models import TaskReference
 from headgate.run import EndpointChats, RequestSide, Run, RunPlan, RunResult
 from headgate.run.judging import Judging
 from headgate.run.matrix import MatrixTaskProvider
-from headgate.sampling import StaticRoster
+from headgate.sampling import RosterSource, StaticRoster
 from headgate.simulation import LoopClock, MemoryStore, run_virtual
 
 Script = Callable[[float], ErrorKind | None]
@@ -106,6 +106,7 @@ class JudgedWorld:
         during: Callable[[Run], Any] | None = None,
         environments: Mapping[str, Environment] | None = None,
         for_s: float | None = None,
+        roster: RosterSource | None = None,
         **settings: Any,
     ) -> RunResult:
         """Run to the end, and return what came of it; for `for_s` seconds by rates, else a matrix of `instances`."""
@@ -118,7 +119,7 @@ class JudgedWorld:
             done = {(s.model, s.environment, s.sequence) for s in self.store.samples if s.is_scored}
             plan = RunPlan(
                 settings=chosen,
-                roster=StaticRoster(tuple(replace(one, uid=uid) for uid, one in enumerate(models))),
+                roster=roster or StaticRoster(tuple(replace(one, uid=uid) for uid, one in enumerate(models))),
                 environments=sampled,
                 store=self.store,
                 chats=EndpointChats(providers, requests, clock=clock),

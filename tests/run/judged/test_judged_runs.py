@@ -22,11 +22,13 @@ from headgate.core.events import (
     RequestFinished,
     SampleAccepted,
     SchedulerJobStarted,
+    TaskDeferred,
 )
 from headgate.environments import coverage_judge
 from headgate.environments.judge_questions import REMINDER
 from headgate.environments.shares import MODEL
 from headgate.run import Run
+from headgate.sampling import Roster
 from tests.run.judged.judged_world import JUDGE, JudgedWorld, Providers, always, model, storm
 
 STORM = (10.0, 310.0)
@@ -152,6 +154,31 @@ def test_a_model_in_a_storm_keeps_no_other_model_waiting(world: JudgedWorld) -> 
     assert (result.samples, result.scored) == (800, 800)
     assert providers.count("greedy", STORM[0], STORM[1]) >= 350
     assert providers.peak["greedy"] == 8
+
+
+@pytest.mark.parametrize("how", ["leaves the roster", "is given up"])
+def test_samples_that_wait_to_run_again_are_withdrawn_with_their_model(world: JudgedWorld, how: str) -> None:
+    both = [model("greedy"), model("solver", uid=1)]
+
+    class Leaving:
+        async def load(self) -> Roster:
+            has_left = how == "leaves the roster" and asyncio.get_running_loop().time() > 500
+            return Roster(tuple(both[1:] if has_left else both))
+
+    async def give_up(run: Run) -> None:
+        await asyncio.sleep(550)
+        if how == "is given up":
+            run._settling.give_up("greedy@main", "nobody wants it")
+
+    providers, refresh_s = Providers(greedy=storm(0, 1e9)), 550 if how == "leaves the roster" else 50_000
+    changes = {"roster": Leaving(), "roster_refresh_s": refresh_s, "request_queue_wait_s": 30, "early_stop": False}
+    result = world.go(both, providers, instances=6, during=give_up, **changes)
+    assert world.of(TaskDeferred)
+    assert len(world.samples("solver")) == 6
+    assert world.ended_at < 2_000, "no deferred sample of the other keeps the run from its end"
+    assert world.run is not None
+    assert world.run._stages.rows() == []
+    assert result.open_tasks <= 1, "those in progress may stay open"
 
 
 def test_a_judge_that_always_fails_leaves_samples_without_a_score_and_stops_the_run(world: JudgedWorld) -> None:
