@@ -231,6 +231,7 @@ class Inquiry:
         yield from (("running", task) for task in stages.tasks if stages.row_of(task.task_id) is None)
         yield from (("queued", row.task) for row in rows if not self._has_lease(row))
         yield from (("queued", task) for task in dispatcher.queue.items() if task.task_id not in staged)
+        yield from (("queued", task) for task in self._loop.retries.waiting() if task.task_id not in staged)
         yield from (("batch", task) for task in self._loop.held.values() if task.task_id not in staged)
         yield from (("paused", task) for task in dispatcher.aside.values() if task.task_id not in staged)
         yield from (("buffered", task) for task in self._parts.batches.items())

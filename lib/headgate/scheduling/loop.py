@@ -106,7 +106,7 @@ class DispatchLoop:
         self._is_done = is_done or (lambda: not self.rows.open and self.rows.next is None)
         self._turned = turned
         self._model_resource = model_resource
-        self._retries = Retries(retries or RetryRules())
+        self.retries = Retries(retries or RetryRules())
         self._trace = trace
         self._blocked_by: BlockReason | None = None
         self._health_every_s = health_every_s
@@ -121,7 +121,7 @@ class DispatchLoop:
     @property
     def is_idle(self) -> bool:
         """Whether nothing is in progress, deferred or open; there may be ready tasks that cannot start."""
-        return not self.dispatcher.running and not len(self._retries) and not self.rows.open
+        return not self.dispatcher.running and not len(self.retries) and not self.rows.open
 
     async def run(self) -> LoopResult:
         """Run everything; return when it has ended.
@@ -178,16 +178,16 @@ class DispatchLoop:
     @property
     def held(self) -> dict[TaskId, Task]:
         """The tasks that are deferred until `go_on`; they hold no lease. Read-only."""
-        return self._retries.held
+        return self.retries.held
 
     @property
     def only_holds(self) -> bool:
         """Whether every deferred task waits for `go_on`."""
-        return len(self._retries) == len(self._retries.held)
+        return len(self.retries) == len(self.retries.held)
 
     def go_on(self, task_id: TaskId) -> None:
         """Queue a task again that was deferred until this call; other tasks are ignored."""
-        task = self._retries.held.pop(task_id, None)
+        task = self.retries.held.pop(task_id, None)
         if task is not None and not self.stopped_by:
             if self._trace is not None:
                 self._trace.tell(events.RetryRedispatched, task.task_id, task.attempt)
@@ -195,16 +195,16 @@ class DispatchLoop:
 
     def discard_put_off(self, condition: Callable[[Task], bool]) -> list[Task]:
         """Withdraw and return deferred tasks that meet the condition and belong to no row group."""
-        return self._retries.take(lambda task: task.task_id not in self.graph and condition(task))
+        return self.retries.take(lambda task: task.task_id not in self.graph and condition(task))
 
     def why(self, task_id: TaskId) -> Explanation:
         """Return which gate holds a task."""
         missing = self.graph.missing(task_id)
         if missing:
             return Explanation(task_id, "waiting", "dependency", f"it waits for {', '.join(missing)}")
-        if task_id in self._retries.held:
+        if task_id in self.retries.held:
             return Explanation(task_id, "deferred", "batch", "it waits for its batch of requests")
-        at = self._retries.at(task_id)
+        at = self.retries.at(task_id)
         if at is not None:
             return Explanation(task_id, "deferred", "retry", "its last run failed; it is tried again", at)
         return self.dispatcher.why(task_id, self._now())
@@ -241,7 +241,7 @@ class DispatchLoop:
     async def _sleep(self, now: float) -> None:
         """Return once the loop is woken or the next timer is due."""
         times = (
-            self._retries.next_at() if not self.stopped_by else None,
+            self.retries.next_at() if not self.stopped_by else None,
             self.dispatcher.next_change_at(now),
             self.frontier.next_change_at() if not self.stopped_by else None,
             self._health_at,
@@ -360,14 +360,14 @@ class DispatchLoop:
             self._defect = self._defect or failure
             raise failure
         if isinstance(failure, RetryLaterError):
-            wait_s = self._retries.put_off(task, failure, now)
+            wait_s = self.retries.put_off(task, failure, now)
             if wait_s is not None:
                 self.retried += 1
                 self.rows.put_off(task.task_id)
                 if self._trace is not None:
                     self._trace.tell(events.RetryDeferred, task.task_id, failure.reason, wait_s, task.attempt)
                 return
-        self._retries.ended(task.task_id)
+        self.retries.ended(task.task_id)
         if failure is None:
             self.completed += 1
         else:
@@ -379,7 +379,7 @@ class DispatchLoop:
             self._follow(progress, now)
 
     def _requeue_due(self, now: float) -> None:
-        for task in self._retries.due(now) if not self.stopped_by else ():
+        for task in self.retries.due(now) if not self.stopped_by else ():
             if self._trace is not None:
                 self._trace.tell(events.RetryRedispatched, task.task_id, task.attempt)
             self.dispatcher.enqueue((task,), now)
@@ -445,7 +445,7 @@ class DispatchLoop:
             queued=len(dispatcher.queue),
             running=len(dispatcher.running),
             parked=len(book.parked),
-            deferred=len(self._retries),
+            deferred=len(self.retries),
             waiting=self.graph.waiting,
             active_row_groups=len(self.rows.open),
             active_rows=self.rows.active_rows,

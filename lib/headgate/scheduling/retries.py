@@ -95,6 +95,10 @@ class Retries:
     def __len__(self) -> int:
         return len(self._waiting) + len(self.held)
 
+    def waiting(self) -> list[Task]:
+        """Return the tasks that wait for a time."""
+        return [task for _, _, task in self._waiting]
+
     def put_off(self, task: Task, retry: RetryLaterError, now: float) -> float | None:
         """Defer a task; return the seconds until its next run, 0 if it is held, None if this was its last run."""
         if not retry.is_failure:

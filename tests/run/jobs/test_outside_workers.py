@@ -217,6 +217,7 @@ async def test_a_job_that_nobody_takes_is_taken_back_and_handed_out_again(
             result = await running
         (job,) = await _jobs(queue)
     assert (result.samples, result.scored, job.state, job.failures) == (1, 1, JobState.DONE, 0)
+    assert "0" not in "".join(str(one.open_tasks) for one in site.seen).strip("0"), "it is open while it waits, too"
 
 
 async def test_what_no_worker_takes_holds_up_nothing_else(site: Site) -> None:
