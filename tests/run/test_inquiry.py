@@ -105,7 +105,7 @@ def test_a_task_that_never_was_is_not_found(world: World) -> None:
 
 def test_health_names_the_largest_groups_and_counts_the_others(world: World) -> None:
     async def ask(campaign: Run, clock: LoopClock) -> None:
-        await clock.sleep(60.0)
+        await clock.sleep(59.0)
         health = campaign.inquiry.health()
         assert len(health.queued_by_group) == 20
         assert health.groups_left_out > 0
@@ -122,7 +122,7 @@ def test_the_worker_of_a_parked_episode_is_not_busy_with_it(world: World) -> Non
         def busy() -> object:
             return campaign.inquiry.capacity().runtime["workers_busy"].value
 
-        await clock.sleep(30.0)
+        await clock.sleep(29.0)
         dispatcher = campaign._parts.dispatcher
         lease = dispatcher.lease_of(next(iter(campaign._stages.tasks)).task_id)
         assert lease is not None
