@@ -204,7 +204,8 @@ def missing_from(samples: pl.DataFrame, result: runs.RunResult, settings: Settin
 def _scores(samples: pl.DataFrame, settings: Settings) -> reports.ScoreTable:
     sampled = samples["environment"].unique().to_list()
     patterns = any(name not in sampled for name in settings.environments)
-    board = reports.build_leaderboard(samples, ks=runs.repeat_ks(settings.repeats))
+    near = settings.indifference or reports.INDIFFERENCE
+    board = reports.build_leaderboard(samples, ks=runs.repeat_ks(settings.repeats), indifference=near)
     return reports.ScoreTable(board, () if patterns else settings.environments)
 
 
