@@ -64,6 +64,7 @@ def test_the_report_says_what_the_leaderboard_says(undrawn: None) -> None:
     samples = _samples({A: 0.95, B: 0.3}, {"test:one": 100})
     report = build_report(samples, title="t", with_png=False)
     assert "1 of 1 neighbours in the order are ranked" in report.html
+    assert "is better than" in report.html
     assert "is better than" in report.markdown
     assert "> 99.9%" in report.markdown, "a verdict on tasks like these is never certain"
 
