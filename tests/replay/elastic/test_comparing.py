@@ -26,7 +26,7 @@ from headgate_replay.elastic import (
     terms_of,
 )
 from headgate_replay.elastic.bounds import fewest_fixed
-from headgate_replay.elastic.outcome import awake_course, wait_course
+from headgate_replay.elastic.outcome import wait_course
 from headgate_replay.elastic.page import replay_page, workers_figure
 
 SHORT = ramp(seed=3, scale=0.01)
