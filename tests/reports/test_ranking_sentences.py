@@ -27,8 +27,8 @@ def test_the_model_that_comes_first_is_named_first_and_open_pairs_say_what_more_
 
 def test_where_no_open_pair_has_a_task_nothing_is_foreseen() -> None:
     report = RankingReport((ModelsRanked("a", "b", "open", 0.0, 0, 0.0, -1.0, 1.0),), None, 0.03)
-    unknown = "too little is known of them to foresee what more samples would rank"
-    assert ranking_lines(report)[1] == f"1 not ranked yet; {unknown}"
+    unknown = "what more samples would rank cannot be foreseen"
+    assert ranking_lines(report)[1] == f"1 not ranked yet; {unknown}; run the same command again to go on"
     assert neighbours_said(report).endswith(f"whenever you look; {unknown}.")
 
 

@@ -110,7 +110,8 @@ def ranking_lines(report: RankingReport) -> list[str]:
     decided = [pair for pair in report.pairs if pair.verdict != "open"]
     lines += _shown(decided)
     if report.open:
-        lines.append(f"{report.open} not ranked yet; {_foreseen(report)}")
+        again = "; run the same command again to go on" if report.next_decides is None else ""
+        lines.append(f"{report.open} not ranked yet; {_foreseen(report)}{again}")
         lines += _shown([pair for pair in report.pairs if pair.verdict == "open"])
     return lines
 
@@ -154,7 +155,7 @@ def _percent(certainty: float) -> str:
 
 def _foreseen(report: RankingReport) -> str:
     if report.next_decides is None:
-        return "too little is known of them to foresee what more samples would rank"
+        return "what more samples would rank cannot be foreseen"
     return f"the next {NEXT_SAMPLES} samples would rank about {report.next_decides:.0f}"
 
 
