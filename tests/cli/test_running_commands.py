@@ -236,6 +236,13 @@ def test_repeats_that_cannot_be_are_refused(
     assert rule in said.err
 
 
+@pytest.mark.parametrize("command", ["run", "rank", "judge"])
+def test_a_fraction_of_a_task_is_refused_and_not_rounded(headgate: Command, roster: Path, command: str) -> None:
+    said = headgate(command, "-e", "affine:sat-hard", "--roster", str(roster), "--instances=1.5")
+    assert said.status == 2
+    assert "it must be a whole number (got 1.5)" in " ".join(said.err.replace("│", "").split())
+
+
 @pytest.mark.parametrize("seconds", ["0", "-5", "nan"])
 def test_a_window_without_a_length_is_refused(headgate: Command, roster: Path, seconds: str) -> None:
     said = headgate("run", "-e", "affine:sat-hard", "--roster", str(roster), f"--duration={seconds}")

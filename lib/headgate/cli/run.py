@@ -31,7 +31,12 @@ if TYPE_CHECKING:
     from headgate.sampling import RosterSource
 
 
-def _whole(_: object, tokens: Sequence[Token]) -> int:
+def whole(_: object, tokens: Sequence[Token]) -> int:
+    """Return the whole number that an option was given.
+
+    Raises:
+        ValueError: if it is none.
+    """
     try:
         return int(tokens[0].value)  # cyclopts itself would accept 1.5
     except ValueError:
@@ -40,7 +45,7 @@ def _whole(_: object, tokens: Sequence[Token]) -> int:
 
 Repeats = Annotated[
     int | None,
-    Parameter(help="Take this many samples of each task of --instances, each with another seed.", converter=_whole),
+    Parameter(help="Take this many samples of each task of --instances, each with another seed.", converter=whole),
 ]
 """The option `--repeats`."""
 
@@ -50,7 +55,10 @@ def run(
     *,
     duration: Annotated[float | None, Parameter(help="Stop after this many seconds.")] = None,
     instances: Annotated[
-        int | None, Parameter(help="Run this many tasks per model and environment once, instead of sampling by rates.")
+        int | None,
+        Parameter(
+            help="Run this many tasks per model and environment once, instead of sampling by rates.", converter=whole
+        ),
     ] = None,
     indifference: Annotated[
         float | None,
@@ -290,7 +298,9 @@ def result_document(result: runs.RunResult) -> dict[str, Any]:
 def rank(
     choices: Choices | None = None,
     *,
-    instances: Annotated[int, Parameter(help="Rank the models on this many tasks of each environment.")],
+    instances: Annotated[
+        int, Parameter(help="Rank the models on this many tasks of each environment.", converter=whole)
+    ],
     indifference: Annotated[
         float, Parameter(help="Either of two models may come first when their means differ by this at most.")
     ] = 0.02,

@@ -50,8 +50,8 @@ class MatrixTasks:
         for environment in self.lengths:
             if self.repeats * self._stride(environment) > _MOST_SEQUENCE:
                 raise InvalidInputError(
-                    f"{environment} has {self.lengths[environment]} tasks: {self.repeats} passes cannot be numbered",
-                    next_step="Take fewer repeats.",
+                    f"{environment}: {self.repeats} x {self.instances:,} tasks cannot be numbered",
+                    next_step="Take fewer instances or repeats.",
                 )
 
     @classmethod
