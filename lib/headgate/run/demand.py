@@ -161,6 +161,8 @@ class DemandSide:
                     self._taken.add((opening.model, opening.environment, opening.sequence))
                 self._follow(found, now)
                 continue
+            if opening.sequence is not None:
+                self._adopted.add((opening.model, opening.environment, opening.sequence))
             result = self._needs_of(found)
             if result.model not in parts.samplers:  # its model has left the roster while the journal was writing
                 orphans.append(result.task_id)

@@ -151,8 +151,12 @@ class MatrixTaskProvider:
         return [self._demand(cell, now) for cell in cells], ()
 
     def roster_changed(self, models: Sequence[Model]) -> None:
-        """Add the cells of models that are new, and drop those of models that are gone."""
+        """Add the cells of models that are new or return, and drop those of models that are gone.
+
+        Of a model that returns, the journal refuses the cells that it had taken before.
+        """
         present = {model.key for model in models}
+        self._known &= present
         self._waiting = deque(cell for cell in self._waiting if cell[0] in present)
         fresh = [model.key for model in models if model.key not in self._known]
         self._known.update(fresh)
