@@ -10,18 +10,9 @@ from cyclopts import Parameter
 
 from headgate import run as runs
 from headgate.cli.live import progress_bar
-from headgate.cli.options import JudgeChoices, RunOptions
+from headgate.cli.options import JudgeChoices, RunOptions, whole
 from headgate.cli.output import CHECK_FAILED, INTERRUPTED, counted, print_json, print_table, say
-from headgate.cli.run import (
-    Repeats,
-    at_hand,
-    campaign_samples,
-    is_incomplete,
-    left_by,
-    logs_are_hidden,
-    missing_from,
-    whole,
-)
+from headgate.cli.run import Repeats, at_hand, campaign_samples, is_incomplete, left_by, logs_are_hidden, missing_from
 from headgate.config import Settings
 from headgate.core.status import CampaignStatus
 from headgate.net import event_loop

@@ -6,18 +6,18 @@ import asyncio
 import fnmatch
 import signal
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, redirect_stdout
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
 
-from cyclopts import Parameter, Token
+from cyclopts import Parameter
 from rich.live import Live
 
 from headgate import orchestration, reports, storage
 from headgate import run as runs
-from headgate.cli.options import Choices, RunOptions
+from headgate.cli.options import Choices, RunOptions, whole
 from headgate.cli.output import CHECK_FAILED, INTERRUPTED, console, counted, print_json, say
 from headgate.config import Settings
 from headgate.core.errors import InvalidInputError
@@ -29,18 +29,6 @@ if TYPE_CHECKING:
     import polars as pl
 
     from headgate.sampling import RosterSource
-
-
-def whole(_: object, tokens: Sequence[Token]) -> int:
-    """Return the whole number that an option was given.
-
-    Raises:
-        ValueError: if it is none.
-    """
-    try:
-        return int(tokens[0].value)  # cyclopts itself would accept 1.5
-    except ValueError:
-        raise ValueError(f"it must be a whole number (got {tokens[0].value})") from None
 
 
 Repeats = Annotated[
