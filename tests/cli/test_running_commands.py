@@ -94,8 +94,13 @@ def test_rank_goes_on_from_what_is_stored_until_every_two_models_are_ranked(
     (pair,) = said.document["ranking"]["pairs"]
     assert pair["verdict"] in {"not worse", "not better"}
     again = headgate(*ask)
-    assert "1 of 1 pairs of models are ranked" in again.out
+    assert "1 of 1 pairs of models are ranked to within 0.2" in again.out
     assert "solver@main comes before random@main" in again.out
+    assert "in the order are ranked to within 0.2" in " ".join(again.out.split()), "as this command was told"
+    assert headgate("invalidate", "--model", "random", "--reason", "its endpoint was another one's").status == 0
+    after = headgate(*ask, "--json").document
+    assert after["ranking"]["pairs"][0]["verdict"] == pair["verdict"]
+    assert 0 < after["samples"] < 50 + 20, "the invalidated tasks are taken again, and not all others"
 
 
 def test_a_run_in_another_environment_shows_the_scores_there(headgate: Command, sampled: dict[str, object]) -> None:
@@ -229,6 +234,13 @@ def test_repeats_that_cannot_be_are_refused(
     assert said.status == 2
     assert "repeats" in said.err
     assert rule in said.err
+
+
+@pytest.mark.parametrize("command", ["run", "rank", "judge"])
+def test_a_fraction_of_a_task_is_refused_and_not_rounded(headgate: Command, roster: Path, command: str) -> None:
+    said = headgate(command, "-e", "affine:sat-hard", "--roster", str(roster), "--instances=1.5")
+    assert said.status == 2
+    assert "it must be a whole number (got 1.5)" in " ".join(said.err.replace("│", "").split())
 
 
 @pytest.mark.parametrize("seconds", ["0", "-5", "nan"])

@@ -24,7 +24,7 @@ class Invalidated(MemoryStore):
         self.sequences: list[int] = []
         self.counted_out = 0
 
-    async def to_resample(self, campaign: str) -> list[tuple[str, str, int, str]]:
+    async def to_resample(self, campaign: str, *, every: bool = False) -> list[tuple[str, str, int, str]]:
         wanted = [("m000@main", "affine:sat", number, "sample.2") for number in self.sequences]
         return [*wanted, ("gone@main", "affine:sat", 0, "sample.2")] if wanted else []
 

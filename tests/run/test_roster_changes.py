@@ -192,6 +192,23 @@ def test_a_model_that_comes_back_is_not_forgotten(world: World) -> None:
     assert known == [{"m000@main", "m001@main"}]
 
 
+def test_a_model_that_comes_back_to_an_evaluation_takes_the_tasks_that_it_has_not_had(world: World) -> None:
+    roster = ChangingRoster(models(2), models(1), models(2))
+    matrix = MatrixTaskProvider(["test:one"], 400)
+    result = world.run(
+        roster,
+        {"test:one": 100.0},
+        duration_s=None,
+        service=ServiceTime(4.0),
+        settings=REFRESH | {"num_evaluation_workers": 16},
+        plan={"provider": matrix, "stop_when_idle": True},
+    )
+    assert result.stopped_by == "everything is done"
+    assert world.counts()["test:one"] == {"m000@main": 400, "m001@main": 400}
+    assert len({sample.task_id for sample in world.store.samples}) == 800
+    assert not result.left_out, "no other run has its tasks"
+
+
 def test_a_run_is_steered_while_it_follows_a_new_roster(world: World) -> None:
     steered = 0
 

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from headgate.core import Model
 from headgate.sampling import ModelSampler, RankingStop, SamplingRules, ranking_shares
+from headgate.statistics import PairDecision, PairwiseRanking
 
 RULES = {"indifference": 0.05, "uniform": 0.25, "most": 3.0}
 
@@ -90,3 +91,41 @@ def test_a_ranking_that_is_counted_anew_rests_on_what_is_left() -> None:
         stop.ended("a", "test:one", n, 1.0)
     assert stop.settled() == ["a", "b"]
     assert stop.report().pairs[0].difference < 1
+
+
+def test_a_model_that_joins_is_compared_on_the_tasks_that_ranked_models_have_and_takes_no_others() -> None:
+    stop = RankingStop(0.01, {("test:one", n): n for n in range(100)})
+    stop.join(["a", "b"])
+    for n in range(60):
+        stop.ended("a", "test:one", n, 1.0)
+        stop.ended("b", "test:one", n, n % 2)
+    assert stop.settled() == ["a", "b"]
+    stop.join(["c"], stop.settled())
+    taken = 0
+    while "c" not in stop.settled():
+        stop.ended("c", "test:one", taken, (taken + 1) % 2)
+        taken += 1
+    assert taken == 60
+    assert [(one.first, one.second, one.verdict == "open") for one in stop.report().pairs] == [
+        ("a", "b", False), ("a", "c", False), ("b", "c", True)
+    ]  # fmt: skip
+
+
+def test_a_verdict_is_described_once_however_many_follow(monkeypatch: pytest.MonkeyPatch) -> None:
+    described: list[int] = []
+    decision = PairwiseRanking.decision
+
+    def noted(self: PairwiseRanking, pair: int) -> PairDecision:
+        described.append(pair)
+        return decision(self, pair)
+
+    monkeypatch.setattr(PairwiseRanking, "decision", noted)
+    stop = RankingStop(0.1, {("test:one", n): n for n in range(60)})
+    names = [str(model) for model in range(6)]
+    stop.join(names)
+    told = []
+    for n in range(60):
+        for model, name in enumerate(names):
+            stop.ended(name, "test:one", n, model / 5)
+            told += stop.news()
+    assert len(told) == len({(one.first, one.second) for one in told}) == len(described) == 15

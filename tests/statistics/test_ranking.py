@@ -150,10 +150,12 @@ def test_more_samples_are_foreseen_to_decide_more() -> None:
     table[:, :40] = scores[:, :40]
     ranking = PairwiseRanking(table, 0.02)
     assert ranking.open_pairs > 0
-    few, many = (ranking.forecast(count, np.random.default_rng(0)) for count in (6, 900))
+    few, many = (ranking.forecast(count, np.random.default_rng(0)) or 0.0 for count in (6, 900))
     assert few <= many <= ranking.open_pairs
     assert many > 0
-    assert PairwiseRanking(np.full((2, 5), np.nan), 0.1).forecast(10, np.random.default_rng(0)) == 0
+    assert PairwiseRanking(np.full((2, 5), np.nan), 0.1).forecast(10, np.random.default_rng(0)) is None
+    one_is_new = PairwiseRanking(np.vstack([table, np.full(600, np.nan)]), 0.02)
+    assert one_is_new.forecast(900, np.random.default_rng(0)), "of pairs without the new model"
 
 
 @pytest.mark.parametrize(

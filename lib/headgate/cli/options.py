@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final, Literal, TypeVar, dataclass_transform
 
-from cyclopts import Parameter
+from cyclopts import Parameter, Token
 
 from headgate import storage
 from headgate.cli.output import AsJson
@@ -18,6 +18,19 @@ from headgate.core import moment_of
 from headgate.core.errors import InvalidSettingError
 
 T = TypeVar("T")
+
+
+def whole(_: object, tokens: Sequence[Token]) -> int:
+    """Return the whole number that an option was given.
+
+    Raises:
+        ValueError: if it is none.
+    """
+    try:
+        return int(tokens[0].value)  # cyclopts itself would accept 1.5
+    except ValueError:
+        raise ValueError(f"it must be a whole number (got {tokens[0].value})") from None
+
 
 _SETTINGS: Final = {
     "roster": "roster",

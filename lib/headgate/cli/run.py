@@ -6,18 +6,18 @@ import asyncio
 import fnmatch
 import signal
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, redirect_stdout
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
 
-from cyclopts import Parameter, Token
+from cyclopts import Parameter
 from rich.live import Live
 
 from headgate import orchestration, reports, storage
 from headgate import run as runs
-from headgate.cli.options import Choices, RunOptions
+from headgate.cli.options import Choices, RunOptions, whole
 from headgate.cli.output import CHECK_FAILED, INTERRUPTED, console, counted, print_json, say
 from headgate.config import Settings
 from headgate.core.errors import InvalidInputError
@@ -31,16 +31,9 @@ if TYPE_CHECKING:
     from headgate.sampling import RosterSource
 
 
-def _whole(_: object, tokens: Sequence[Token]) -> int:
-    try:
-        return int(tokens[0].value)  # cyclopts itself would accept 1.5
-    except ValueError:
-        raise ValueError(f"it must be a whole number (got {tokens[0].value})") from None
-
-
 Repeats = Annotated[
     int | None,
-    Parameter(help="Take this many samples of each task of --instances, each with another seed.", converter=_whole),
+    Parameter(help="Take this many samples of each task of --instances, each with another seed.", converter=whole),
 ]
 """The option `--repeats`."""
 
@@ -50,7 +43,10 @@ def run(
     *,
     duration: Annotated[float | None, Parameter(help="Stop after this many seconds.")] = None,
     instances: Annotated[
-        int | None, Parameter(help="Run this many tasks per model and environment once, instead of sampling by rates.")
+        int | None,
+        Parameter(
+            help="Run this many tasks per model and environment once, instead of sampling by rates.", converter=whole
+        ),
     ] = None,
     indifference: Annotated[
         float | None,
@@ -204,7 +200,8 @@ def missing_from(samples: pl.DataFrame, result: runs.RunResult, settings: Settin
 def _scores(samples: pl.DataFrame, settings: Settings) -> reports.ScoreTable:
     sampled = samples["environment"].unique().to_list()
     patterns = any(name not in sampled for name in settings.environments)
-    board = reports.build_leaderboard(samples, ks=runs.repeat_ks(settings.repeats))
+    near = settings.indifference or reports.INDIFFERENCE
+    board = reports.build_leaderboard(samples, ks=runs.repeat_ks(settings.repeats), indifference=near)
     return reports.ScoreTable(board, () if patterns else settings.environments)
 
 
@@ -289,7 +286,9 @@ def result_document(result: runs.RunResult) -> dict[str, Any]:
 def rank(
     choices: Choices | None = None,
     *,
-    instances: Annotated[int, Parameter(help="Rank the models on this many tasks of each environment.")],
+    instances: Annotated[
+        int, Parameter(help="Rank the models on this many tasks of each environment.", converter=whole)
+    ],
     indifference: Annotated[
         float, Parameter(help="Either of two models may come first when their means differ by this at most.")
     ] = 0.02,

@@ -60,11 +60,8 @@ def neighbours_of(scored: pl.DataFrame, order: Sequence[str], indifference: floa
     )
     found = ranking.decisions()
     is_open = [one.verdict == "open" and one.rows > 0 for one in found]
-    for place, one in enumerate(found):
-        if not one.rows:
-            ranking.drop(2 * place)  # samples of one of the two cannot be predicted
     models = sum(is_open[max(0, place - 1) : place + 1].count(True) > 0 for place in range(count + 1))
-    foreseen = 0.0
+    foreseen = None if any(one.verdict == "open" for one in found) else 0.0
     if models:  # a model with two open pairs is sampled once for both
         environments = float(rows["environments"].to_numpy().mean())
         samples = round(NEXT_SAMPLES / environments * 2 * sum(is_open) / models)
@@ -77,6 +74,7 @@ def neighbours_of(scored: pl.DataFrame, order: Sequence[str], indifference: floa
             for n, one in enumerate(found)
         ),
         foreseen,
+        indifference,
     )
 
 
@@ -107,11 +105,13 @@ def _rows(scored: pl.DataFrame, order: Sequence[str]) -> pl.DataFrame:
 def ranking_lines(report: RankingReport) -> list[str]:
     """Return the number of ranked pairs, a line for each of up to 45, and what more samples would decide."""
     pairs = len(report.pairs)
-    lines = [f"{pairs - report.open} of {pairs} pairs of models are ranked, {_CONFIDENCE}"]
+    within = f"to within {report.indifference:g}"
+    lines = [f"{pairs - report.open} of {pairs} pairs of models are ranked {within}, {_CONFIDENCE}"]
     decided = [pair for pair in report.pairs if pair.verdict != "open"]
     lines += _shown(decided)
     if report.open:
-        lines.append(f"{report.open} not ranked yet; {_foreseen(report)}")
+        again = "; run the same command again to go on" if report.next_decides is None else ""
+        lines.append(f"{report.open} not ranked yet; {_foreseen(report)}{again}")
         lines += _shown([pair for pair in report.pairs if pair.verdict == "open"])
     return lines
 
@@ -121,10 +121,10 @@ def neighbours_said(report: RankingReport) -> str:
     if not report.pairs:
         return ""
     pairs = len(report.pairs)
-    left = f"; {_foreseen(report)} more" if report.open else ""
+    left = f"; {_foreseen(report)}{' more' * (report.next_decides is not None)}" if report.open else ""
     return (
-        f"{pairs - report.open} of {pairs} neighbours in the order are ranked on tasks like these, {_CONFIDENCE}, "
-        f"whenever you look{left}."
+        f"{pairs - report.open} of {pairs} neighbours in the order are ranked to within {report.indifference:g} on "
+        f"tasks like these, {_CONFIDENCE}, whenever you look{left}."
     )
 
 
@@ -154,6 +154,8 @@ def _percent(certainty: float) -> str:
 
 
 def _foreseen(report: RankingReport) -> str:
+    if report.next_decides is None:
+        return "what more samples would rank cannot be foreseen"
     return f"the next {NEXT_SAMPLES} samples would rank about {report.next_decides:.0f}"
 
 

@@ -422,7 +422,7 @@ async def missing_cells(
     """Return the matrix without the cells that have a scored sample in the store, and the counts of judged samples.
 
     Cells that only failed run again as another stage, so that both outcomes are on record; so do cells whose samples
-    were invalidated to be sampled again.
+    were invalidated to be sampled again. A ranking takes all invalidated ones again: it ends at the first gap.
 
     Raises:
         StoreError: if the store cannot be read.
@@ -437,7 +437,7 @@ async def missing_cells(
         .iter_rows()
     ):
         figures.count(model, environment, score, kind, why, success=success)
-    is_done = pl.col("score").is_not_null() & ~pl.col("resample")
+    is_done = pl.col("score").is_not_null() & ~pl.col("invalid" if settings.indifference else "resample")
     cells = rows.group_by("model", "environment", "sequence").agg(
         is_done.any().alias("is_scored"), pl.len().alias("runs")
     )

@@ -50,8 +50,8 @@ class MatrixTasks:
         for environment in self.lengths:
             if self.repeats * self._stride(environment) > _MOST_SEQUENCE:
                 raise InvalidInputError(
-                    f"{environment} has {self.lengths[environment]} tasks: {self.repeats} passes cannot be numbered",
-                    next_step="Take fewer repeats.",
+                    f"{environment}: {self.repeats} x {self.instances:,} tasks cannot be numbered",
+                    next_step="Take fewer instances or repeats.",
                 )
 
     @classmethod
@@ -151,7 +151,10 @@ class MatrixTaskProvider:
         return [self._demand(cell, now) for cell in cells], ()
 
     def roster_changed(self, models: Sequence[Model]) -> None:
-        """Add the cells of models that are new or back, and drop those of models that are gone."""
+        """Add the cells of models that are new or return, and drop those of models that are gone.
+
+        Of a model that returns, the journal refuses the cells that it had taken before.
+        """
         present = {model.key for model in models}
         self._waiting = deque(cell for cell in self._waiting if cell[0] in present)
         fresh = [model.key for model in models if model.key not in self._known]

@@ -35,8 +35,8 @@ class RunStore(BatchStore, Protocol):
     async def task_scores(self, campaign: str) -> Sequence[tuple[str, str, int, float]]:
         """Return model, environment, sequence and score of each scored sample of a campaign, by sequence."""
 
-    async def to_resample(self, campaign: str) -> Sequence[tuple[str, str, int, str]]:
-        """Return model, environment, sequence and next stage of tasks to sample again."""
+    async def to_resample(self, campaign: str, *, every: bool = False) -> Sequence[tuple[str, str, int, str]]:
+        """Return model, environment, sequence and next stage of invalidated tasks to sample again, or `every` one."""
 
     async def invalid(self, campaign: str, since: float) -> Sequence[tuple[str, str, float, float, int]]:
         """Return model, environment, end, score and index of scored samples since then that no longer count."""

@@ -547,9 +547,9 @@ class Run:
 
     async def _recount(self) -> None:
         await recounted(self._parts, self.plan.store, self._started_at)
-        await self._settling.recount(self.plan.store)
+        again = await self._settling.recount(self.plan.store)
         self._scores.recount()
-        await self._demand.adopt()
+        await self._demand.adopt(openings_of(again, self.plan.environments, self.now()))
 
     def _check_early_stop(self, sample: Sample) -> None:
         """Stop the run if its samples keep failing."""

@@ -82,14 +82,18 @@ class Settling:
         self.allotment = RankingAllotment(parts, store)
 
     async def restore(self, store: RunStore) -> None:
-        """Start from the scores that the store has of this campaign.
+        """Start from this campaign's scores: those in the store, and those that a killed run left in the journal.
 
         Raises:
-            StoreError: if they cannot be read.
+            StoreError: if the stored ones cannot be read.
         """
         if self._stop is None and self._ranking is None:
             return
-        rows = await store.task_scores(self._parts.settings.campaign)
+        journal = self._parts.journal
+        left = await journal.write(journal.journal.spooled)  # first: what is stored meanwhile is read twice, not never
+        self._taken.extend((s.model, s.environment, s.finished_at, s.sequence, s.score) for s in left)
+        stored = await store.task_scores(self._parts.settings.campaign)
+        rows = [*stored, *((s.model, s.environment, s.sequence, s.score) for s in left)]
         if self._ranking is not None:
             for model, environment, sequence, score in rows:
                 self._ranking.past(model, environment, sequence, score)
@@ -97,22 +101,29 @@ class Settling:
             for model, environment, index, score in self._by_index(rows):
                 self._stop.past(model, environment, index, score)
 
-    async def recount(self, store: RunStore) -> None:
-        """Recompute from what the store counts now; settled pairs and ranked models stay so in this run."""
+    async def recount(self, store: RunStore) -> list[tuple[str, str, int, str]]:
+        """Recompute from what the store counts now; settled pairs and ranked models stay so in this run.
+
+        Returns:
+            Model, environment, sequence and stage of the tasks that a ranking needs again.
+        """
         self.allotment.recount()
         if self._stop is None and self._ranking is None:
-            return
+            return []
+        campaign, again = self._parts.settings.campaign, list[tuple[str, str, int, str]]()
         with contextlib.suppress(StoreError):  # everything stays as it is until the next invalidation
-            rows = await store.task_scores(self._parts.settings.campaign)
-            gone = await store.invalid(self._parts.settings.campaign, 0.0)
+            rows = await store.task_scores(campaign)
+            gone = await store.invalid(campaign, 0.0)
             if self._ranking is not None:
+                invalid = await store.to_resample(campaign, every=True)
+                again = [one for one in invalid if self._ranking.has(*one[1:3]) and one[0] not in self._ranked]
                 left_out = {one[:3] for one in gone}
                 taken = [(*one[:2], *one[3:]) for one in self._taken if one[:3] not in left_out]
-                self._ranking.recount([*rows, *taken])
+                self._ranking.recount([*rows, *taken], self._ranked)
                 self._open_pairs = -1
                 self._rank()
             if self._stop is None:
-                return
+                return again
             scores = self._by_index(rows)
             counted: defaultdict[tuple[str, str], dict[int, float]] = defaultdict(dict)
             for model, environment, index, score in scores:
@@ -123,13 +134,14 @@ class Settling:
             for pair in {**counted, **left}:
                 if pair[1] in self._environments:
                     self._tell(*pair, self._stop.recount(*pair, counted[pair], left.get(pair, ())))
+        return again
 
-    def _by_index(self, rows: Iterable[tuple[str, str, int, float]]) -> list[tuple[str, str, int, float]]:
-        """Return model, environment, index and score of stored samples, in the order in which tasks are opened."""
+    def _by_index(self, rows: Iterable[tuple[str, str, int, float | None]]) -> list[tuple[str, str, int, float]]:
+        """Return model, environment, index and score of scored samples, in the order in which tasks are opened."""
         return [
             (model, environment, sequence % self._parts.environments[environment].spec.data_length, score)
             for model, environment, sequence, score in sorted(rows, key=lambda row: self._place(row[2]))
-            if environment in self._environments
+            if environment in self._environments and score is not None
         ]
 
     def joined(self, models: Sequence[str]) -> None:
@@ -138,8 +150,8 @@ class Settling:
             if model in models:
                 self._settle(model, environment)
         if self._ranking is not None and models:
-            self._ranking.join(models)
-            self._ranked.clear()  # models that were compared with all others are not compared with the new ones
+            self._ranked -= set(models)  # one that left and returns
+            self._ranking.join(models, self._ranked)
             self._open_pairs = -1
             self._rank()
 

@@ -27,11 +27,14 @@ class RankingReport:
     """The progress of a ranking.
 
     Attributes:
-        next_decides: how many of the open pairs the next 1 000 samples are expected to decide.
+        next_decides: how many of the open pairs the next 1 000 samples are expected to decide; None if nothing is known
+            of any of them, or no samples of theirs are to come.
+        indifference: differences of means that were not to be told apart.
     """
 
     pairs: tuple[ModelsRanked, ...] = ()
-    next_decides: float = 0.0
+    next_decides: float | None = 0.0
+    indifference: float = 0.0
 
     @property
     def open(self) -> int:
@@ -64,6 +67,10 @@ class RankingStop:
         self._ranking: PairwiseRanking | None = None
         self._told: set[tuple[str, str]] = set()
 
+    def has(self, environment: str, sequence: int) -> bool:
+        """Return whether a task is part of the ranking."""
+        return (environment, sequence) in self._rows
+
     def past(self, model: str, environment: str, sequence: int, score: float | None) -> int | None:
         """Note how a task ended; return its row if that completes the row."""
         row = self._rows.get((environment, sequence))
@@ -76,8 +83,8 @@ class RankingStop:
         ended[row] += 1
         return row if ended[row] == self._environments else None
 
-    def join(self, models: Sequence[str]) -> None:
-        """Include these models in the ranking.
+    def join(self, models: Sequence[str], complete: Collection[str] = ()) -> None:
+        """Include these models in the ranking, beside those that are `complete`: these get no more samples.
 
         Raises:
             InvalidInputError: if there is only one model, or no task.
@@ -92,16 +99,16 @@ class RankingStop:
             for model in self._models
         ]
         self._ranking = PairwiseRanking(np.array(table), self._indifference)
-        for model in self._left:
-            self._ranking.drop(self._models.index(model))
+        for model in {*self._left, *complete}:
+            self._ranking.drop(self._models.index(model), keeps_rows=model not in self._left)
 
-    def recount(self, cells: Iterable[tuple[str, str, int, float | None]]) -> None:
+    def recount(self, cells: Iterable[tuple[str, str, int, float | None]], complete: Collection[str] = ()) -> None:
         """Recompute the ranking from the ended tasks that count now: model, environment, sequence and score of each."""
         self._sums, self._ended, self._seen = {}, {}, set()
         for cell in cells:
             self.past(*cell)
         if self._models:
-            self.join(())
+            self.join((), complete)
 
     def leave(self, model: str) -> None:
         """Remove a model from the ranking."""
@@ -131,10 +138,10 @@ class RankingStop:
         """Return the pairs that were decided since the last call."""
         if self._ranking is None:
             return []
-        found = [self._named(self._ranking.decision(pair)) for pair in self._ranking.decided()]
-        fresh = [one for one in found if (one.first, one.second) not in self._told]
-        self._told |= {(one.first, one.second) for one in fresh}
-        return fresh
+        found = {(self._models[m], self._models[n]): pair for pair, (m, n) in self._ranking.decided().items()}
+        fresh = [pair for names, pair in found.items() if names not in self._told]
+        self._told |= found.keys()
+        return [self._named(self._ranking.decision(pair)) for pair in fresh]  # an interval takes milliseconds
 
     def report(self) -> RankingReport:
         """Return the state of every pair of models, and a forecast."""
@@ -142,7 +149,7 @@ class RankingStop:
             return RankingReport()
         samples = NEXT_SAMPLES // max(1, self._environments)
         foreseen = self._ranking.forecast(samples, np.random.default_rng(0))
-        return RankingReport(tuple(map(self._named, self._ranking.decisions())), foreseen)
+        return RankingReport(tuple(map(self._named, self._ranking.decisions())), foreseen, self._indifference)
 
     def _named(self, one: PairDecision) -> ModelsRanked:
         first, second = self._models[one.first], self._models[one.second]

@@ -155,9 +155,9 @@ class MemoryStore:
         kept = sorted((s for s in self.samples if s.campaign == campaign), key=lambda s: s.sequence)
         return [(s.model, s.environment, s.sequence, s.score) for s in kept if s.score is not None]
 
-    async def to_resample(self, campaign: str) -> list[tuple[str, str, int, str]]:
+    async def to_resample(self, campaign: str, *, every: bool = False) -> list[tuple[str, str, int, str]]:
         """Return nothing, as no sample is ever invalidated here."""
-        del campaign
+        del campaign, every
         return []
 
     async def invalid(self, campaign: str, since: float) -> list[tuple[str, str, float, float, int]]:

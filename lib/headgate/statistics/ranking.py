@@ -162,7 +162,7 @@ class PairwiseRanking:
         self._evidence = np.zeros((count, _SIGNS.size))
         self._verdict = np.full(count, _OPEN)
         self._certainty = np.zeros(count)
-        self._dropped = np.zeros(count, dtype=np.bool_)
+        self._dropped, self._ended = np.zeros(count, dtype=np.bool_), np.zeros(len(table), dtype=np.bool_)
         self._expected, self._to_come = np.zeros_like(table), np.zeros_like(table)
         self._features = None if is_endless else self._known(table)
         self.advance()
@@ -182,9 +182,17 @@ class PairwiseRanking:
             raise ValueError(f"a score must be in [0, 1] (got {score})")
         self._scores[model, row] = score
 
-    def drop(self, model: int) -> None:
-        """Drop a model: its open pairs stay open."""
-        self._dropped |= (self._first == model) | (self._second == model)
+    def drop(self, model: int, *, keeps_rows: bool = False) -> None:
+        """Expect no more scores of a model: its open pairs stay open, unless it keeps its rows and they decide them."""
+        self._ended[model] = True
+        if keeps_rows:
+            self.advance()
+        else:
+            self._dropped |= (self._first == model) | (self._second == model)
+
+    def drop_unseen(self) -> None:
+        """Drop the pairs of which no row was seen: they stay open."""
+        self._dropped |= self._seen == 0
 
     def advance(self) -> None:
         """Draw the conclusions from all complete rows, in order."""
@@ -198,6 +206,8 @@ class PairwiseRanking:
                 self._decide()
         if self._is_endless:
             self._decided_at(self._family, ~self._dropped)
+        last = np.where(self._ended, self._filled, self.rows + 1)
+        self._dropped |= self._seen >= np.minimum(last[self._first], last[self._second])
 
     @property
     def _is_open(self) -> NDArray[np.bool_]:
@@ -213,7 +223,7 @@ class PairwiseRanking:
         """Return for each model whether it has an open pair, and so needs its next rows."""
         needed = np.zeros(self.models, dtype=np.bool_)
         needed[self._first[self._is_open]] = needed[self._second[self._is_open]] = True
-        return needed
+        return needed & ~self._ended
 
     def next(self, count: int) -> list[tuple[int, int]]:
         """Return the next `count` cells to sample, as (model, row): row by row, for models with an open pair."""
@@ -251,21 +261,22 @@ class PairwiseRanking:
         verdict = _VERDICTS[int(self._verdict[pair])]
         return PairDecision(first, second, verdict, float(self._certainty[pair]), rows, difference, low, high)
 
-    def decided(self) -> list[int]:
-        """Return the numbers of the pairs that have a verdict."""
-        return [int(pair) for pair in np.flatnonzero(self._verdict != _OPEN)]
+    def decided(self) -> dict[int, tuple[int, int]]:
+        """Return the numbers of the pairs that have a verdict, and their two models."""
+        pairs = np.flatnonzero(self._verdict != _OPEN)
+        return {int(pair): (int(self._first[pair]), int(self._second[pair])) for pair in pairs}
 
-    def forecast(self, samples: int, rng: np.random.Generator) -> float:
-        """Return how many open pairs the next `samples` would decide, on average.
+    def forecast(self, samples: int, rng: np.random.Generator) -> float | None:
+        """Return how many open pairs the next `samples` would decide, on average; None if no row of any was seen.
 
         Future rows are drawn from the rows taken so far, jointly for all open models; this is repeated 10 times.
         """
-        is_open = self._is_open
+        is_open = self._is_open & (self._seen > 0)
+        if not is_open.any():
+            return None if (self._verdict == _OPEN).any() else 0.0
         seen = np.full(self.models, self.rows)  # by the shortest of a model's open pairs
         for side in (self._first, self._second):
             np.minimum.at(seen, side[is_open], self._seen[is_open])
-        if not is_open.any() or not seen.all():
-            return 0.0
         return sum(self._replayed(samples, seen, rng) for _ in range(_REPLAYS)) / _REPLAYS
 
     def validate(self) -> None:
@@ -429,6 +440,7 @@ class PairwiseRanking:
 
     def _replayed(self, samples: int, seen: NDArray[np.int64], rng: np.random.Generator) -> int:
         other = copy.deepcopy(self)
+        other.drop_unseen()  # there is nothing to draw their rows from
         before = other.open_pairs
         while samples > 0 and (cells := other.next(min(samples, int(4 * other.open_models().sum())))):
             drawn = {row: rng.random() for row in sorted({row for _, row in cells})}

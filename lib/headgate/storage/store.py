@@ -301,22 +301,21 @@ class SampleStore:
 
         return await asyncio.to_thread(scored)
 
-    async def to_resample(self, campaign: str) -> list[tuple[str, str, int, str]]:
+    async def to_resample(self, campaign: str, *, every: bool = False) -> list[tuple[str, str, int, str]]:
         """Return model, environment, sequence and next stage of tasks to sample again after an invalidation.
 
-        Tasks with another sample that counts are left out.
+        Tasks with another sample that counts are left out, and unless `every` those invalidated without `--resample`.
         """
-        if not any(one.resample for one in (await self.visible()).marks.log):
+        if not every and not any(one.resample for one in (await self.visible()).marks.log):
             return []
         task = ["model", "environment", "sequence"]
         rows = (await self.scan(columns=["campaign", "stage", "score", *task], everything=True)).frame
         ours = rows.filter(pl.col("campaign") == campaign, pl.col("stage").str.contains(r"^sample(\.\d+)?$"))
         counts = ~pl.col("invalid") & pl.col("score").is_not_null()
-        cells = ours.group_by(task).agg(pl.col("resample").any(), counts.any().alias("counts"), pl.len().alias("runs"))
+        gone = pl.col("invalid" if every else "resample").any().alias("gone")
+        cells = ours.group_by(task).agg(gone, counts.any().alias("counts"), pl.len().alias("runs"))
         wanted = (
-            cells.filter("resample", ~pl.col("counts"))
-            .sort(task)
-            .select(*task, pl.format("sample.{}", pl.col("runs") + 1))
+            cells.filter("gone", ~pl.col("counts")).sort(task).select(*task, pl.format("sample.{}", pl.col("runs") + 1))
         )
         return wanted.rows()
 

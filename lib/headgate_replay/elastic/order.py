@@ -15,7 +15,7 @@ from headgate_replay.elastic.comparison import USUAL, Comparison, compared
 from headgate_replay.elastic.contenders import contender, terms_of
 from headgate_replay.elastic.drawn import SHAPES, drawn
 from headgate_replay.elastic.load import SLOTS, InvalidLoadError, Load, Site, ramp
-from headgate_replay.elastic.outcome import asked_course
+from headgate_replay.elastic.outcome import BINS, asked_course
 from headgate_replay.elastic.traces import Hardware, traced_load
 
 RAMP_NAME: Final = "ramp"
@@ -144,5 +144,6 @@ def roomy_site(load: Load, *, start_s: float, workers: int = 16) -> tuple[Load, 
 
 
 def _first_workers(load: Load, most: int) -> int:
-    busiest = max(asked for at_min, asked in asked_course(load) if at_min <= _FIRST_MIN)
+    bins = max(BINS, math.ceil(load.window_s / 60 / _FIRST_MIN))  # at least one lies in the first minute
+    busiest = max(asked for at_min, asked in asked_course(load, bins=bins) if at_min <= _FIRST_MIN)
     return min(most, math.ceil(busiest) + 1)

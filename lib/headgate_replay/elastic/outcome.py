@@ -211,17 +211,19 @@ def awake_over_time(outcome: Outcome) -> list[tuple[float, int]]:
 Course = list[tuple[float, float]]
 """Points as (x, y)."""
 
-_BINS: Final = 360
+BINS: Final = 360
+"""Points of a course over a load's window, unless more are needed."""
+
 _SHARES: Final = (0.5, 0.75, 0.9, 0.95, 0.98, 0.99, 0.995, 0.998, 0.999)
 
 
-def asked_course(load: Load, *, bins: int = _BINS) -> Course:
+def asked_course(load: Load, *, bins: int = BINS) -> Course:
     """Return how many workers the calls would fill without waiting: means over equal bins of the window, by minute."""
     spans = ((call.arrived_s, call.arrived_s + load.crowded_s(call)) for call in load.calls)
     return _course([(one.from_s, one.to_s, one.count / load.slots) for one in stretches(spans)], load, bins)
 
 
-def awake_course(load: Load, outcome: Outcome, *, bins: int = _BINS) -> Course:
+def awake_course(load: Load, outcome: Outcome, *, bins: int = BINS) -> Course:
     """Return how many workers were awake: means over equal bins of the window, by minute."""
     steps = awake_over_time(outcome)
     ends = [*(at for at, _ in steps[1:]), max(outcome.ended_s, steps[-1][0])]
@@ -242,7 +244,7 @@ def _quantiles(waits: Sequence[float], shares: Sequence[float]) -> list[float]:
 
 def _course(parts: Sequence[tuple[float, float, float]], load: Load, bins: int) -> Course:
     """Return the mean of a step function in each bin; it is integrated so that no peak falls between two points."""
-    edges = np.linspace(0.0, load.window_s, bins + 1)
+    edges = np.linspace(0.0, load.window_s or 1.0, bins + 1)  # a second if all calls arrive at once
     times = np.array([parts[0][0], *(until for _, until, _ in parts)])
     area = np.concatenate(([0.0], np.cumsum([(until - since) * height for since, until, height in parts])))
     bin_means = np.diff(np.interp(edges, times, area)) / np.diff(edges)

@@ -84,8 +84,8 @@ def workers_figure(comparison: Comparison) -> Figure:
             axes.fill_between([x for x, _ in asked], [y for _, y in asked], color=INK, alpha=0.18, linewidth=0)
             axes.plot([x for x, _ in awake], [y for _, y in awake], color=_colour(number), linewidth=1.3)
             axes.set_title(outcome.policy, loc="left")
-            axes.set_ylim(bottom=0)
             quiet_grid(axes, "y")
+        panels[0].set_ylim(bottom=0)  # of all panels; it would fix the top before the last ones are drawn
         panels[-1].set_xlabel("minutes")
         panels[len(panels) // 2].set_ylabel("workers")
     return figure

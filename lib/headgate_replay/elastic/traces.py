@@ -30,6 +30,9 @@ from headgate_replay.files import Form
 _MOVED_S: Final = 60.0
 """Maximum shift of a request's copies, to earlier or later."""
 
+_LONGEST_DAYS: Final = 31
+"""Several times the longest public trace; a day takes a policy about two seconds."""
+
 _COLUMNS: Final = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
 _TIME_FORMAT: Final = "%Y-%m-%d %H:%M:%S%.f"
 _WORDS: Final = ("model", "hardware")
@@ -265,4 +268,10 @@ def traced_load(
     if copies is None:
         once = times.load(requests, slots=slots)
         copies = max(1, math.ceil(mean_workers * once.window_s / once.work_s))
-    return times.load(superposed(requests, copies, seed=seed), slots=slots)
+    load = times.load(superposed(requests, copies, seed=seed), slots=slots)
+    if (days := max(call.arrived_s + load.crowded_s(call) for call in load.calls) / 86_400) > _LONGEST_DAYS:
+        raise InvalidLoadError(
+            f"{trace.name} must end within {_LONGEST_DAYS} days of its first request (got {days:,.1f} days)",
+            next_step="Correct its times (`timestamp` is in milliseconds) and lengths, or cut it.",
+        )
+    return load

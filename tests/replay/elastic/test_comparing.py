@@ -27,7 +27,7 @@ from headgate_replay.elastic import (
 )
 from headgate_replay.elastic.bounds import fewest_fixed
 from headgate_replay.elastic.outcome import wait_course
-from headgate_replay.elastic.page import replay_page
+from headgate_replay.elastic.page import replay_page, workers_figure
 
 SHORT = ramp(seed=3, scale=0.01)
 
@@ -123,3 +123,10 @@ def test_a_page_needs_nothing_else_and_names_every_policy() -> None:
     assert all(f">{name}</td>" in page for name in ("fixed", OURS))
     assert "1 s to start" in page
     assert "30 s to start" in page
+
+
+def test_no_policy_s_line_is_cut_off_by_the_scale_of_the_one_before() -> None:
+    comparison = compared(SHORT, Site(start_s=1.0), policies=[OURS, "fixed"])
+    least, most = (max(awake for _, awake in awake_course(comparison.load, one)) for one in comparison.outcomes)
+    assert least < most
+    assert workers_figure(comparison).axes[0].get_ylim()[1] >= most

@@ -102,8 +102,8 @@ class FailingStore:
     async def history(self, now: float) -> History:
         return await self.store.history(now)
 
-    async def to_resample(self, campaign: str) -> list[tuple[str, str, int, str]]:
-        return await self.store.to_resample(campaign)
+    async def to_resample(self, campaign: str, *, every: bool = False) -> list[tuple[str, str, int, str]]:
+        return await self.store.to_resample(campaign, every=every)
 
     async def recent(self, campaign: str, since: float, most: int) -> list[RecentSample]:
         return await self.store.recent(campaign, since, most)
