@@ -9,6 +9,9 @@ from typing import Final, NamedTuple
 DEFAULT_MAX_ATTEMPTS: Final = 3
 """A job that failed, or whose worker died, this often is dead: it would take down one worker after another."""
 
+WITHDRAWN: Final = "withdrawn"
+"""How the last error of a job begins that somebody has withdrawn."""
+
 
 class JobState(StrEnum):
     """A job's state; `done` and `dead` are terminal, and only `requeue` leads out of `dead`."""
@@ -112,6 +115,11 @@ class Job(NamedTuple):
     def job_id(self) -> str:
         """The id that its submitter chose."""
         return self.spec.job_id
+
+    @property
+    def is_withdrawn(self) -> bool:
+        """Whether somebody made it dead, rather than its failures."""
+        return self.state is JobState.DEAD and self.last_error.startswith(WITHDRAWN)
 
     @property
     def place(self) -> Place:
