@@ -179,7 +179,10 @@ class PoolStatus:
 
 
 AWAKE: Final = frozenset({WorkerState.STARTING, WorkerState.ACTIVE, WorkerState.DRAINING})
-"""States in which a worker holds its memory."""
+"""States in which a worker holds its memory, once it has its lease."""
+
+FORGONE: Final = (WorkerState.STARTING, WorkerState.INACTIVE)
+"""The change of a worker that is not wanted any more while it waits for its lease."""
 
 
 class ServiceCounts:
@@ -192,7 +195,7 @@ class ServiceCounts:
     def take(self, event: Event) -> None:
         """Count an event of the pool."""
         counts, times = self.counts, self.times
-        if isinstance(event, events.WorkerChanged) and event.before in AWAKE:
+        if isinstance(event, events.WorkerChanged) and event.before in AWAKE and (event.before, event.after) != FORGONE:
             counts.awake_s += event.took_s
         match event:
             case events.RequestLost():
@@ -246,7 +249,8 @@ def status_of(
     kinds: Mapping[str, str],
 ) -> PoolStatus:
     """Return a pool's status; `kinds` has the kind of each worker's engine."""
-    awake_s = sum(now - worker.since for worker in pool.workers.values() if worker.state in AWAKE)
+    awake = (worker for worker in pool.workers.values() if worker.state in AWAKE and worker.is_leased)
+    awake_s = sum(now - worker.since for worker in awake)
     return PoolStatus(
         name=name,
         policy=policy,
