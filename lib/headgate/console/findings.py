@@ -14,7 +14,6 @@ from headgate.console.sources import RAREST_S, Source, Sources
 from headgate.core import utc_text
 from headgate.core.errors import some_of
 from headgate.core.status import MANY_UNSCORED
-from headgate.jobqueue import WITHDRAWN
 from headgate.telemetry import counted, duration
 
 LATE_S: Final = 900.0
@@ -296,7 +295,7 @@ def _journal(_: Source, said: Document) -> Iterator[Finding]:
 
 
 def _queue(_: Source, said: Document) -> Iterator[Finding]:
-    failed = [job for job in said["dead"] if not job["last_error"].startswith(WITHDRAWN)]
+    failed = [job for job in said["dead"] if not job["last_error"].startswith("withdrawn")]
     if dead := said["jobs"].get("dead", 0) - len(said["dead"]) + len(failed):
         holds = next((f"{job['id']}: {job['last_error']}" for job in failed), "")
         title, todo = (

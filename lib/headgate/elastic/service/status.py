@@ -181,9 +181,6 @@ class PoolStatus:
 AWAKE: Final = frozenset({WorkerState.STARTING, WorkerState.ACTIVE, WorkerState.DRAINING})
 """States in which a worker holds its memory, once it has its lease."""
 
-FORGONE: Final = (WorkerState.STARTING, WorkerState.INACTIVE)
-"""The change of a worker that is not wanted any more while it waits for its lease."""
-
 
 class ServiceCounts:
     """Counts requests, hand-overs, failures and scale decisions, and how long things take. Owned by one service."""
@@ -195,8 +192,9 @@ class ServiceCounts:
     def take(self, event: Event) -> None:
         """Count an event of the pool."""
         counts, times = self.counts, self.times
-        if isinstance(event, events.WorkerChanged) and event.before in AWAKE and (event.before, event.after) != FORGONE:
-            counts.awake_s += event.took_s
+        if isinstance(event, events.WorkerChanged) and event.before in AWAKE:
+            # A start that is forgone was still waiting for its lease.
+            counts.awake_s += event.took_s * ((event.before, event.after) != ("starting", "inactive"))
         match event:
             case events.RequestLost():
                 counts.lost += 1

@@ -256,8 +256,7 @@ class Dialogue:
         """
         self.metadata: Mapping[str, Any] = decode(_binary(opening))
         self._resets_unanswered = 0
-        self.skipped = ""
-        """What was taken for the answer to a reset, in words for the message when nothing follows it."""
+        self.skipped = ""  # the answer that was taken for that to a reset, in words
 
     def reset(self) -> bytes:
         """Return the message that starts an episode; it needs no answer."""
@@ -287,7 +286,7 @@ class Dialogue:
         answer = decode(_binary(frame))
         if "action" not in answer and self._resets_unanswered:
             self._resets_unanswered -= 1
-            self.skipped = f" after one without 'action' (it has {_keys(answer)}), taken as that to the reset"
+            self.skipped = f" after one without 'action' (it has {', '.join(map(repr, answer))!s:.200})"
             return None
         self._resets_unanswered, self.skipped = 0, ""
         return _action(answer)
@@ -302,7 +301,7 @@ def _binary(frame: str | bytes) -> bytes:
 
 def _action(answer: Mapping[str, Any]) -> Action:
     if "action" not in answer:
-        raise PolicyFailedError(f"the answer has no key 'action' (it has {_keys(answer)})")
+        raise PolicyFailedError(f"the answer has no key 'action' (it has {', '.join(map(repr, answer))!s:.200})")
     try:
         action = np.asarray(answer["action"])
     except ValueError as error:
@@ -310,10 +309,6 @@ def _action(answer: Mapping[str, Any]) -> Action:
     if action.dtype.kind not in "biuf":
         raise PolicyFailedError(f"an action must be numbers (got dtype {action.dtype})")
     return action
-
-
-def _keys(answer: Mapping[str, Any]) -> str:
-    return f"{', '.join(map(repr, answer)) or 'no keys':.200}"
 
 
 LEASE_HEADER: Final = "X-Headgate-Lease"

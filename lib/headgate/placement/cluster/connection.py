@@ -178,14 +178,10 @@ def _has_node_here(address: str) -> bool:
 def _started(local: LocalCluster, *, log_to_driver: bool) -> Connection:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     _heed(local.host)
-    popen = services.ConsolePopen
     if sys.platform == "linux":  # elsewhere Ray ends these processes by their group
         # A signal to the group of this process, such as a Prefect worker sends, must leave the cluster for the drain.
-        services.ConsolePopen = partial(popen, process_group=0)  # type: ignore[assignment, misc]
-    try:
-        _init(local.as_init(), log_to_driver=log_to_driver)
-    finally:
-        services.ConsolePopen = popen  # type: ignore[misc]
+        services.ConsolePopen = partial(services.ConsolePopen, process_group=0)  # type: ignore[assignment, misc]
+    _init(local.as_init(), log_to_driver=log_to_driver)
     return Connection(ray.get_runtime_context().gcs_address, Found.STARTED)
 
 
