@@ -117,13 +117,13 @@ async def drain_jobqueue(
 async def requeue_dead_jobs(
     jobqueue: p.Block = "", team: str = "", task: str = "", error_contains: str = "", dry_run: bool = False
 ) -> dict[str, Any]:
-    """Requeue dead jobs with a full set of attempts: all of them, or those of a team, a task or an error.
+    """Requeue dead jobs with a full set of attempts: all that failed, or those of a team, a task or an error.
 
     Args:
         jobqueue: Name of a Job Queue Server block. Empty: the worker's HEADGATE_JOBQUEUE_URL.
         team: Only jobs of this team. Empty: all teams.
         task: Only jobs of this task. Empty: all tasks.
-        error_contains: Only jobs whose last error contains this text. Empty: all jobs.
+        error_contains: Only jobs whose last error contains this text. Empty: all that were not withdrawn.
         dry_run: List the jobs and leave them dead.
 
     Returns:

@@ -79,7 +79,7 @@ while [ -z "$is_ending" ]; do
     say "the queue has no more work for this worker"
     exit 0
   fi
-  [ "$status" != "$WRONG_INPUT" ] || stop "the worker was started with something that it cannot use; see above"
+  [ "$status" != "$WRONG_INPUT" ] || stop "the worker was started with something that it cannot use, such as its token; see above"
   [ "$((SECONDS - started))" -lt "$LONG_RUN_S" ] || pause=$first_pause
   say "the worker ended with status $status; the next one starts in $pause s"
   run sleep "$pause"

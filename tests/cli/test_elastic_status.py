@@ -34,6 +34,12 @@ async def shown(**of_the_worker: Any) -> str:
     return said.get()
 
 
+async def test_a_worker_that_waits_for_its_place_is_not_awake() -> None:
+    said = await shown(state=WorkerState.STARTING, is_leased=False)
+    assert "0 of 1 workers awake" in said
+    assert "starting (waits for its place)" in said
+
+
 async def test_a_count_of_the_engine_that_differs_from_the_pools_is_told_with_its_age() -> None:
     load = EngineLoad(running=8, waiting=0)
 

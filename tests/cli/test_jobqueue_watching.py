@@ -115,8 +115,9 @@ def test_more_jobs_are_withdrawn_and_put_back_than_the_queue_changes_at_once(
     monkeypatch.setattr("headgate.cli.jobqueue.jobs.MOST_AT_ONCE", 2)
     queue.submit(*(f"many-{number}" for number in range(5)), task="many")
     assert headgate("jobqueue", "withdraw", "--task", "many").out == "5 jobs withdrawn\n"
-    said = headgate("jobqueue", "requeue", "--all")
-    assert (said.status, said.out) == (0, "6 jobs pending again\n")
+    assert headgate("jobqueue", "requeue", "--all").out == "1 job pending again\n"
+    said = headgate("jobqueue", "requeue", "--all", "--withdrawn")
+    assert (said.status, said.out) == (0, "5 jobs pending again\n")
     assert headgate("jobqueue", "requeue", "--all", "--json").document == {"requeued": []}
 
 

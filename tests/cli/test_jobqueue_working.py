@@ -202,3 +202,14 @@ def test_options_out_of_bounds_are_refused(headgate: Command, options: tuple[str
 @pytest.mark.parametrize("command", ["", "sh -c 'unclosed"])
 def test_a_command_that_is_none_is_refused(headgate: Command, command: str) -> None:
     assert headgate("jobqueue", "work", "--command", command).status == 2
+
+
+def test_a_worker_whose_token_is_refused_ends_as_with_a_wrong_option(
+    headgate: Command, site: QueueSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HEADGATE_JOBQUEUE_DATABASE", site.database)
+    token = headgate("jobqueue", "token", "create", "reader", "--scopes", "read").out.strip()
+    for held, why in (("", "carries no token"), (token, "lacks the scope 'claim'")):
+        monkeypatch.setenv("HEADGATE_JOBQUEUE_TOKEN", held)
+        said = headgate("jobqueue", "work", "--command", "true")
+        assert (said.status, why in said.err) == (2, True), said.err

@@ -70,6 +70,24 @@ def test_the_error_of_several_paused_models_names_the_one_that_had_it(portal: Bl
     assert one.holds.endswith("; last error: HTTP 401: wrong key")
 
 
+@pytest.mark.parametrize(("errors", "title"), [(["withdrawn", "boom"], "1 job is dead"), (["withdrawn: late"], None)])
+def test_jobs_that_somebody_has_withdrawn_are_no_dead_ones(
+    portal: BlockingPortal, errors: list[str], title: str | None
+) -> None:
+    dead = [{"id": error, "last_error": error, "finished_at": 1.0} for error in errors]
+
+    async def source() -> Source:
+        async def ask() -> Asked:
+            return {"jobs": {"dead": len(dead)}, "dead": dead, "lanes": [], "servers": []}, {}, 0
+
+        queue = Source("jobqueue", "http://there", ask)
+        await queue.poll()
+        return queue
+
+    found = list(found_in(portal.call(source)))
+    assert [(one.title, one.holds) for one in found] == ([(title, "boom: boom")] if title else [])
+
+
 @pytest.mark.parametrize(
     ("kind", "reason", "severity", "todo"),
     [

@@ -173,6 +173,9 @@ async def test_dead_jobs_fail_the_run_unless_it_is_told_otherwise_and_can_be_tri
     counts = await _drain(queue, store, fail_on_dead=False)
     assert (counts["dead"], counts["known"]) == (2, 1)
 
+    await queue.submit(spec(4, "b"))
+    async with queue.client() as client:
+        await client.withdraw("b.radio.4", "late")
     dry = await requeue_dead_jobs(queue.block, error_contains="SIMULATOR broke", dry_run=True)
     assert dry == {"matching": 2, "requeued": []}
     none = await requeue_dead_jobs(queue.block, error_contains="something else")

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +14,7 @@ from typing import Any
 
 import pytest
 from prefect.client.orchestration import get_client
+from prefect.settings import get_current_settings
 from prefect.states import Cancelling
 
 from flows.placement import place_roles
@@ -95,6 +100,29 @@ async def test_a_cancelled_run_gives_everything_back_and_the_next_one_goes_on(
     roles = {row["role"]: row["done"] for row in published["placement-roles-second"]}
     assert (roles["train"], roles["reward"], roles["rollout"]) == ("1", "1", "2")
     assert "mean reward" in published["placement-second"]
+
+
+@pytest.mark.long
+async def test_a_signal_to_a_run_and_all_its_processes_leaves_its_own_cluster_for_the_drain(
+    prefect: object, tmp_path: Path
+) -> None:
+    given = _given(tmp_path, name="third", rounds=1, episodes=4_000)
+    program = f"import asyncio; from flows.placement import place_roles; asyncio.run(place_roles(**{given!r}))"
+    environ = os.environ | get_current_settings().to_environment_variables(exclude_unset=True)
+    environ |= {"RAY_ADDRESS": "local"}
+    log = tmp_path / "log"
+    with log.open("w") as output:
+        run = subprocess.Popen(  # noqa: ASYNC220
+            [sys.executable, "-c", program], env=environ, stdout=output, stderr=output, start_new_session=True
+        )
+    while not names_in(RoleFolder(tmp_path / "third").played):
+        assert run.poll() is None, log.read_text()
+        await asyncio.sleep(0.05)
+    os.killpg(run.pid, signal.SIGTERM)  # as a worker of Prefect does
+    await asyncio.to_thread(run.wait)
+    assert "SIGTERM received at time" not in log.read_text(), "that is what Ray's own handler says"
+    assert "The placement ledger does not answer" not in log.read_text()
+    assert "placement-third" in await artifacts_of((await newest_run("train third in affine:sat")).id)
 
 
 async def test_an_environment_that_no_policy_can_play_is_refused_before_anything_is_placed(prefect: object) -> None:

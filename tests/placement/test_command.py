@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -91,3 +94,28 @@ def test_a_command_runs_in_its_folder_and_knows_which_member_of_which_request_it
 
 def test_a_folder_that_the_node_does_not_have_is_no_reason_to_fail(tmp_path: Path) -> None:
     assert CommandWork([sys.executable, "-c", ""], {}, str(tmp_path / "nowhere")).run().status == 0
+
+
+def test_what_a_command_started_ends_with_its_host_however_that_dies(tmp_path: Path) -> None:
+    started = tmp_path / "started"
+    command = ["sh", "-c", f"sleep 300 & echo $! >{started}; wait"]
+    program = f"from headgate.placement.cluster.command import CommandWork; CommandWork({command!r}, {{}}).run()"
+    with subprocess.Popen([sys.executable, "-c", program], start_new_session=True) as host:
+        # Host, shell, sleep, and a guard that has left its parent.
+        while _size_of_group(host.pid) < 5 or not (started.exists() and started.read_text().endswith("\n")):
+            assert host.poll() is None
+            threading.Event().wait(0.01)
+        os.kill(host.pid, signal.SIGSTOP)
+        subprocess.run(["pkill", "-KILL", "-P", str(host.pid)], check=True)  # as Ray does with a worker that ends
+        host.kill()
+    while _is_running(int(started.read_text())):
+        threading.Event().wait(0.01)
+
+
+def _size_of_group(leader: int) -> int:
+    return len(subprocess.run(["pgrep", "-g", str(leader)], stdout=subprocess.PIPE, check=False).stdout.split())
+
+
+def _is_running(pid: int) -> bool:
+    told = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], stdout=subprocess.PIPE, check=False)
+    return told.stdout[:1] not in b"Z"

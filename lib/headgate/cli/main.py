@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 EXIT_CODES: Final = {
     0: "done",
     1: "a defect of Headgate, with its traceback",
-    2: "input that cannot be used: a setting, a roster, an option",
+    2: "input that cannot be used: a setting, a roster, an option, a token",
     3: "something needed is missing: a store, a server, a package",
     4: "a check did not hold: capacity, a benchmark's bar, a corrupt part, samples that fail or are not stored",
     INTERRUPTED: "interrupted; what was sampled is safe",

@@ -293,13 +293,14 @@ def _journal(_: Source, said: Document) -> Iterator[Finding]:
 
 
 def _queue(_: Source, said: Document) -> Iterator[Finding]:
-    if dead := said["jobs"].get("dead", 0):
-        holds = next((f"{job['id']}: {job['last_error']}" for job in said["dead"]), "")
+    failed = [job for job in said["dead"] if not job["last_error"].startswith("withdrawn")]
+    if dead := said["jobs"].get("dead", 0) - len(said["dead"]) + len(failed):
+        holds = next((f"{job['id']}: {job['last_error']}" for job in failed), "")
         title, todo = (
             f"{counted(dead, 'job')} {'is' if dead == 1 else 'are'} dead",
             "Put them back once the cause is gone.",
         )
-        since = min((job["finished_at"] for job in said["dead"] if job["finished_at"]), default=None)
+        since = min((job["finished_at"] for job in failed if job["finished_at"]), default=None)
         yield Finding("dead", "bad", title, holds, todo, since, "/workers#dead")
     unserved = [lane for lane in said["lanes"] if lane["pending"] and not lane["is_served"]]
     if unserved:

@@ -210,7 +210,7 @@ class UnauthorizedError(HeadgateError):
 
     code = "unauthorized"
     http_status = 401
-    exit_code = 3
+    exit_code = 2
     next_step = "Send `Authorization: Bearer TOKEN` with the token that the server was started with."
 
 
@@ -219,7 +219,7 @@ class ForbiddenError(HeadgateError):
 
     code = "forbidden"
     http_status = 403
-    exit_code = 3
+    exit_code = 2
     next_step = "Use a token with the scope that the message names."
 
 

@@ -25,6 +25,7 @@ class ForbiddenError(JobQueueError):
 
     code = "forbidden"
     http_status = 403
+    exit_code = 2
     next_step = "Ask whoever runs the job queue for a token with this scope, team or worker."
 
 
@@ -152,6 +153,7 @@ class TokenEndedError(JobQueueError):
 
     code = "unauthorized"
     http_status = 401
+    exit_code = 2
     next_step = "Ask whoever runs the job queue for a token."
 
 

@@ -114,6 +114,11 @@ class Job(NamedTuple):
         return self.spec.job_id
 
     @property
+    def is_withdrawn(self) -> bool:
+        """Whether somebody made it dead, rather than its failures."""
+        return self.state is JobState.DEAD and self.last_error.startswith("withdrawn")
+
+    @property
     def place(self) -> Place:
         """Its place among the pending jobs of its lane."""
         return Place(-self.spec.priority, self.failures, self.seq)

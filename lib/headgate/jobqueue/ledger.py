@@ -181,7 +181,8 @@ class Ledger:
             return Unknown(job_id)
         if job.state in (JobState.DONE, JobState.DEAD):
             raise WrongStateError(f"job {job_id!r} is {job.state}; only pending and running jobs can be withdrawn")
-        dead = job._replace(state=JobState.DEAD, finished_at=at.wall, last_error=f"withdrawn: {reason}"[:ERROR_CHARS])
+        error = f"withdrawn: {reason}"[:ERROR_CHARS] if reason else "withdrawn"
+        dead = job._replace(state=JobState.DEAD, finished_at=at.wall, last_error=error)
         if job.state is JobState.IN_PROGRESS:
             return Ended(self.claims.withdraw(dead, reason, at))
         self._working_set.lanes.drop(job)

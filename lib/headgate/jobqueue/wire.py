@@ -364,6 +364,8 @@ _ANY_CHOICE: Final[list[Any]] = [
 class RequeueIn(JobChoiceIn):
     """Which dead jobs to try again."""
 
+    withdrawn: bool = Field(False, description="Withdrawn ones, too; jobs that are named are tried in any case.")
+
 
 class RequeueOut(BaseModel):
     """The jobs that are pending again."""

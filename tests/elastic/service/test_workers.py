@@ -203,11 +203,13 @@ def test_a_worker_that_waits_for_its_lease_is_forgotten_when_it_is_no_longer_wan
             await desk.reaches(1, WorkerState.STARTING)
             await asyncio.sleep(60)
             assert desk.state(1) is WorkerState.STARTING, "it waits as long as it takes"
+            assert desk.service.status().counts.awake_s == pytest.approx(60, abs=10), "that of w0"
             desk.wants.workers = 1
             await desk.reaches(1, INACTIVE)
             leases.count = 2
             await asyncio.sleep(60)
             assert (set(leases.held), desk.engines[1].log) == ({"w0"}, [])
+            assert desk.service.status().counts.awake_s == pytest.approx(120, abs=10), "that of w0"
 
     virtual(main)
 

@@ -151,6 +151,19 @@ async def test_an_answer_that_is_no_action_is_said(client_of: Any, answer: bytes
             await client.act(STATE)
 
 
+async def test_a_server_whose_answers_have_no_action_is_told_so_by_the_time_out(client_of: Any) -> None:
+    async def answer_otherwise(connection: ServerConnection) -> None:
+        async for frame in connection:
+            if "reset" not in unpack(frame):
+                await connection.send(pack({"actions": np.zeros(2)}))
+
+    async with peer(answer_otherwise) as port:
+        client = client_of(port, act_timeout_s=0.05)
+        await client.reset()
+        with pytest.raises(PolicyTimeoutError, match=r"within 0\.05 s after one without 'action' \(it has 'actions'\)"):
+            await client.act(STATE)
+
+
 async def test_a_list_of_numbers_is_an_action(client_of: Any) -> None:
     async def say(connection: ServerConnection) -> None:
         await connection.recv()

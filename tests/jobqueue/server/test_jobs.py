@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from headgate.jobqueue.server import v1_jobs
 from tests.jobqueue.server.conftest import JOB, SERVER, Queue
 
 
@@ -127,6 +128,16 @@ async def test_a_withdrawn_job_is_dead_and_says_why(queue: Queue) -> None:
     assert "the team left" in (await queue.http.get("/v1/jobs/17")).json()["last_error"]
     again = await queue.post("/v1/jobs/17/withdraw", {})
     assert (again.status_code, again.json()["code"]) == (409, "wrong_state")
+
+
+async def test_withdrawn_jobs_are_requeued_by_name_alone(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(v1_jobs, "MOST_AT_ONCE", 2)
+    await queue.submit(*({"id": f"{number}", "team": "a", "task": "t"} for number in range(4)))
+    await queue.post("/v1/jobs/0/withdraw", {})
+    await queue.post("/v1/jobs/withdraw", {"job_ids": ["1", "2"], "reason": "one submission a day"})
+    await queue.post("/v1/jobs/3/fail", {**await queue.claimed(), "error": "it broke", "retry": False})
+    assert (await queue.post("/v1/dead-jobs/requeue", {"team": "a"})).json() == {"requeued": ["3"]}
+    assert (await queue.post("/v1/dead-jobs/requeue", {"job_ids": ["1"]})).json() == {"requeued": ["1"]}
 
 
 async def test_many_jobs_are_withdrawn_by_team_and_task_or_by_name_all_or_none(queue: Queue) -> None:

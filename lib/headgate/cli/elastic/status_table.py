@@ -86,7 +86,7 @@ def _outage(error: HeadgateError) -> Text:
 
 def _title(status: GatewayStatus) -> str:
     pool = status.pool
-    awake = sum(worker.state in _AWAKE for worker in pool.workers)
+    awake = sum(worker.state in _AWAKE and worker.is_leased for worker in pool.workers)
     of_models = f" of {', '.join(pool.models)}" if pool.models else ""
     stopping = " (is being stopped)" if status.is_draining or not pool.is_open else ""
     policy = pool.policy if pool.is_elastic else "not elastic: workers stay as they are"
@@ -98,7 +98,7 @@ def _workers(pool: PoolStatus, title: str) -> Table:
     told = {
         "worker": [_short(worker) for worker in pool.workers],
         "engine": [worker.kind for worker in pool.workers],
-        "state": [f"{one.state} ({one.stage})" if one.stage is not None else str(one.state) for one in pool.workers],
+        "state": [_state(worker) for worker in pool.workers],
         "for": [span(worker.since_s) for worker in pool.workers],
         "requests": [f"{worker.requests} of {worker.slots}" for worker in pool.workers],
         "in use": [f"{worker.share:.0%}" for worker in pool.workers],
@@ -112,6 +112,12 @@ def _workers(pool: PoolStatus, title: str) -> Table:
     for row, worker in zip(table.rows, pool.workers, strict=True):
         row.style = _COLOURS[worker.state]
     return table
+
+
+def _state(worker: WorkerView) -> str:
+    waits = worker.state is WorkerState.STARTING and not worker.is_leased
+    stage = "waits for its place" if waits else worker.stage
+    return str(worker.state) if stage is None else f"{worker.state} ({stage})"
 
 
 def _by_engine(worker: WorkerView) -> str:

@@ -145,13 +145,17 @@ def requeue(
     team: _Team = None,
     task: _Task = None,
     every: Annotated[bool, Parameter(name="--all", help="All dead jobs.")] = False,
+    withdrawn: Annotated[bool, Parameter(help="Those that were withdrawn, too.")] = False,
     url: QueueUrl = None,
     as_json: AsJson = False,
 ) -> int:
-    """Let workers try dead jobs again, with a full set of attempts: those named, those of a team or task, or all."""
+    """Let workers try dead jobs again, with a full set of attempts: those named, those of a team or task, or all.
+
+    Jobs that were withdrawn stay dead unless they are named, or --withdrawn is.
+    """
     if not (job_ids or team or task or every):
         raise InvalidInputError("no job is named", next_step="Name jobs, --team, --task, or --all.")
-    request = _choice(RequeueIn, job_ids, team=team, task=task)
+    request = _choice(RequeueIn, job_ids, team=team, task=task, withdrawn=withdrawn)
     with _client(url) as client:
         requeued = _in_parts(lambda: client.requeue(request).requeued, is_named=bool(job_ids))
     return tell({"requeued": requeued}, f"{counted(len(requeued), 'job')} pending again", as_json=as_json)
@@ -180,7 +184,7 @@ def withdraw(
     return tell({"withdrawn": withdrawn}, f"{counted(len(withdrawn), 'job')} withdrawn", as_json=as_json)
 
 
-def _choice(kind: type[Choice], job_ids: Sequence[str], **more: str | None) -> Choice:
+def _choice(kind: type[Choice], job_ids: Sequence[str], **more: Any) -> Choice:
     with flaws_raised(kind, InvalidInputError):
         return kind(job_ids=list(job_ids) or None, **more)
 

@@ -179,7 +179,7 @@ class PoolStatus:
 
 
 AWAKE: Final = frozenset({WorkerState.STARTING, WorkerState.ACTIVE, WorkerState.DRAINING})
-"""States in which a worker holds its memory."""
+"""States in which a worker holds its memory, once it has its lease."""
 
 
 class ServiceCounts:
@@ -193,7 +193,8 @@ class ServiceCounts:
         """Count an event of the pool."""
         counts, times = self.counts, self.times
         if isinstance(event, events.WorkerChanged) and event.before in AWAKE:
-            counts.awake_s += event.took_s
+            # A start that is forgone was still waiting for its lease.
+            counts.awake_s += event.took_s * ((event.before, event.after) != ("starting", "inactive"))
         match event:
             case events.RequestLost():
                 counts.lost += 1
@@ -246,7 +247,8 @@ def status_of(
     kinds: Mapping[str, str],
 ) -> PoolStatus:
     """Return a pool's status; `kinds` has the kind of each worker's engine."""
-    awake_s = sum(now - worker.since for worker in pool.workers.values() if worker.state in AWAKE)
+    awake = (worker for worker in pool.workers.values() if worker.state in AWAKE and worker.is_leased)
+    awake_s = sum(now - worker.since for worker in awake)
     return PoolStatus(
         name=name,
         policy=policy,

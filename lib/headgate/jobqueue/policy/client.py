@@ -187,18 +187,19 @@ class PolicyClient:
     @asynccontextmanager
     async def _exchange(self) -> AsyncIterator[tuple[ClientConnection, Dialogue]]:
         """Yield the open connection for one exchange, and drop it when the exchange fails."""
-        if self._connection is None or self._dialogue is None:
+        dialogue = self._dialogue
+        if self._connection is None or dialogue is None:
             raise not_open(self.url)
         try:
             async with asyncio.timeout(self._act_timeout_s):
-                yield self._connection, self._dialogue
+                yield self._connection, dialogue
         except ConnectionClosed as error:
             self._drop()
             raise lost(self.url, error) from error
         except TimeoutError as error:
             self._drop()
             raise PolicyTimeoutError(
-                f"the policy server at {self.url} did not answer within {self._act_timeout_s:g} s"
+                f"the policy server at {self.url} did not answer within {self._act_timeout_s:g} s{dialogue.skipped}"
             ) from error
         except BaseException:
             self._drop()

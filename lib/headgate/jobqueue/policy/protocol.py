@@ -256,6 +256,7 @@ class Dialogue:
         """
         self.metadata: Mapping[str, Any] = decode(_binary(opening))
         self._resets_unanswered = 0
+        self.skipped = ""  # the answer that was taken for that to a reset, in words
 
     def reset(self) -> bytes:
         """Return the message that starts an episode; it needs no answer."""
@@ -285,8 +286,9 @@ class Dialogue:
         answer = decode(_binary(frame))
         if "action" not in answer and self._resets_unanswered:
             self._resets_unanswered -= 1
+            self.skipped = f" after one without 'action' (it has {', '.join(map(repr, answer))!s:.200})"
             return None
-        self._resets_unanswered = 0
+        self._resets_unanswered, self.skipped = 0, ""
         return _action(answer)
 
 

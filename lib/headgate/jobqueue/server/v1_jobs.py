@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Final, TypeVar
 
@@ -263,9 +264,11 @@ def _check_states(ledger: Ledger, call: Call, job_ids: Sequence[str], states: tu
 async def _matching(call: Call, body: JobChoiceIn, states: tuple[JobState, ...]) -> list[str]:
     """Return the chosen jobs, ordered as `states`, at most as many as one request may change."""
     teams = narrowed(None if body.team is None else [body.team], call.caller.teams)
+    is_for_all = isinstance(body, RequeueIn) and body.withdrawn
     found: list[str] = []
     for state in states:
-        query = JobQuery(state, teams, body.task, limit=MOST_AT_ONCE - len(found))
-        jobs = await call.service.listed(Reader.jobs, query) if query.limit else []
-        found += [job.job_id for job in jobs]
-    return found
+        query = JobQuery(state, teams, body.task, limit=MOST_AT_ONCE)
+        while len(found) < MOST_AT_ONCE and (jobs := await call.service.listed(Reader.jobs, query)):
+            found += [job.job_id for job in jobs if is_for_all or not job.is_withdrawn]
+            query = replace(query, after=jobs[-1].seq)
+    return found[:MOST_AT_ONCE]

@@ -43,7 +43,8 @@ async def run_requeueing(*, jobqueue: str, team: str, task: str, error_contains:
     with library_logs_in_run():
         async with queue.client() as client:
             dead = client.all_jobs(dead=True, team=team or None, task=task or None)
-            matching = [job async for job in dead if wanted in job.last_error.casefold()]
+            errors = [(job, job.last_error.casefold()) async for job in dead]
+            matching = [job for job, error in errors if wanted in error and (wanted or error[:9] != "withdrawn")]
             # By id: a job that died after the listing has not been checked.
             for start in range(0, 0 if is_dry else len(matching), MOST_AT_ONCE):
                 request = RequeueIn(job_ids=[job.id for job in matching[start : start + MOST_AT_ONCE]])

@@ -18,6 +18,7 @@ from headgate.orchestration.placement.runner import PlacementTaskRunner
 from headgate.orchestration.placement.tenures import Stop, Tenure, TenureEnd, preemption_rows, role_rows, roles_of
 from headgate.orchestration.run_state import artifact_key, ended, heeding, library_logs_in_run, run_logger
 from headgate.orchestration.stop_request import StopRequest, stop_on_signals
+from headgate.placement import take_signals_back
 from headgate.reports import COLOURS, INK, blank_figure, clipped, drawing, inline_svg, legend_above, quiet_grid
 
 CAPTION: Final = "Occupancy: a line for each placement group; a cross is where work was stopped for other work"
@@ -45,6 +46,7 @@ async def run_placing(order: PlacingOrder) -> Any:
     stop = StopRequest()
     with stop_on_signals(stop), library_logs_in_run():
         leases = await asyncio.to_thread(open_pool_leases, block, order.own_pool())
+        take_signals_back()
         run_logger().info("%s", leases.says)
         runner = PlacementTaskRunner(pool=order.pool, leasing=lambda: leases)
         placed = PlacedTraining(order, runner)
@@ -89,6 +91,7 @@ async def _running(
             stops += await asyncio.to_thread(leases.stops)
         await asyncio.to_thread(runner.__exit__, None, None, None)
         await asyncio.to_thread(leases.close)
+        take_signals_back()
 
 
 async def publish_placing(name: str, learned: Learned, tenures: Sequence[Tenure], stops: Sequence[Stop]) -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import itertools
 import os
 import subprocess
+import sys
 import threading
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -22,6 +24,16 @@ _LONGEST_LINE: Final = 8_192
 _TAIL_LINES: Final = 200
 _NOT_STARTED: Final = {FileNotFoundError: 127, PermissionError: 126}
 """A shell's exit statuses for a command that cannot be started."""
+
+_GUARD: Final = """
+import os, sys
+host, command = map(int, sys.argv[1:])
+if os.fork():  # Ray kills the children of a worker that ends
+    os._exit(0)
+if not sys.stdin.read():  # nobody said that the command has ended
+    os.killpg(0, 9) if os.getpgrp() == host else os.kill(command, 9)
+"""
+"""Ends a command whose host died with its node's raylet, which otherwise ends the group of a dead host."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +87,7 @@ class CommandWork:
         if process is None:
             return CommandEnded(143)
         assert process.stdout is not None, "it was started with a pipe"
-        with process:
+        with process, _guarded(process.pid):
             while line := process.stdout.readline(_LONGEST_LINE):  # a longer one is read, and shown, in parts
                 with self._lock:
                     self._lines.append(line.rstrip("\n"))
@@ -112,6 +124,16 @@ class CommandWork:
                 errors="replace",
             )
             return self._process
+
+
+@contextmanager
+def _guarded(command: int) -> Iterator[None]:
+    words = [sys.executable, "-I", "-S", "-c", _GUARD, str(os.getpid()), str(command)]
+    with subprocess.Popen(words, stdin=subprocess.PIPE) as guard:  # noqa: S603 - this file's own program
+        try:
+            yield
+        finally:
+            guard.communicate(b"ended")
 
 
 def _about_itself() -> dict[str, str]:

@@ -6,14 +6,16 @@ import logging
 import os
 import signal
 import socket
+import sys
 import threading
 import time
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from typing import Any, Final
 
 import ray
-from ray._private import ray_constants
+from ray._private import ray_constants, services
 from ray._private.authentication.authentication_token_setup import maybe_enable_token_auth_if_token_available
 from ray._private.services import find_bootstrap_address, find_node_ids
 from ray._raylet import GcsClient  # type: ignore[attr-defined]
@@ -176,6 +178,9 @@ def _has_node_here(address: str) -> bool:
 def _started(local: LocalCluster, *, log_to_driver: bool) -> Connection:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     _heed(local.host)
+    if sys.platform == "linux":  # elsewhere Ray ends these processes by their group
+        # A signal to the group of this process, such as a Prefect worker sends, must leave the cluster for the drain.
+        services.ConsolePopen = partial(services.ConsolePopen, process_group=0)  # type: ignore[assignment, misc]
     _init(local.as_init(), log_to_driver=log_to_driver)
     return Connection(ray.get_runtime_context().gcs_address, Found.STARTED)
 
