@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from headgate_bench.elastic.frontier import Field, Setting, fields, frontier_bars, frontier_charts
+from headgate_bench.elastic.frontier import Field, Setting, document, fields, frontier_bars, frontier_charts
 from headgate_bench.elastic.replaying import ElasticParameters
 
 OURS = Setting("predictive", 1.0, cost=2.0, p99_s=1.0, operations=30, prompt_share=0.99, engine_h=4.0)
@@ -57,3 +57,16 @@ def test_each_drawn_load_and_start_stands_beside_the_bars_and_in_a_chart() -> No
     }
     assert len(frontier_charts(played)) == 4
     assert frontier_bars(small, []) == []
+
+
+def test_waiting_and_operations_are_drawn_along_the_stable_window() -> None:
+    small = ElasticParameters(
+        drawn_shapes=("flash",), drawn_scale=0.05, drawn_peers=("fixed",), drawn_windows=(6.0, 60.0)
+    )
+    (played,) = fields(small, 0, lambda _: None)
+    assert [each.value for each in played.windows] == [6.0, 60.0]
+    chart = frontier_charts([played])[1]
+    assert chart.title == "Waiting and operations on flash, 30 s to start"
+    drawn = chart.series["predictive, by stable_window"]
+    assert sorted(drawn) == sorted((each.operations, each.p99_s) for each in (played.ours, *played.windows))
+    assert [row["value"] for row in document(played)["stable_windows"]] == [6.0, 60.0]

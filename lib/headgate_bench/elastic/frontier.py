@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any, Final
 
@@ -38,6 +38,7 @@ class Field:
         plan: the clairvoyant policy.
         peers: other systems' rules at every value of their knobs: the best one is known only in hindsight.
         swept: our policy at the other values of its knob; empty unless its frontier is wanted.
+        windows: our policy with other values of `stable_window`, which is their `value`.
     """
 
     shape: str
@@ -46,6 +47,7 @@ class Field:
     plan: Setting
     peers: tuple[Setting, ...]
     swept: tuple[Setting, ...] = ()
+    windows: tuple[Setting, ...] = ()
 
     @property
     def on(self) -> str:
@@ -90,7 +92,8 @@ def fields(parameters: ElasticParameters, seed: int, tell: Tell) -> list[Field]:
 
 def replays(parameters: ElasticParameters) -> int:
     """Return the number of progress reports."""
-    return len(parameters.drawn_shapes) * len(parameters.drawn_starts) * (2 + len(parameters.drawn_peers))
+    played = 2 + len(parameters.drawn_peers) + bool(parameters.drawn_windows)
+    return len(parameters.drawn_shapes) * len(parameters.drawn_starts) * played
 
 
 def _field(parameters: ElasticParameters, shape: str, loads: Sequence[Load], start_s: float, tell: Tell) -> Field:
@@ -108,7 +111,13 @@ def _field(parameters: ElasticParameters, shape: str, loads: Sequence[Load], sta
     (ours,), (plan,) = (at(OURS, [usual]), at(_PLAN, [contender(_PLAN).value(terms[0])]))
     peers = [setting for policy in parameters.drawn_peers for setting in at(policy, sweep(policy))]
     others = at(OURS, [value for value in sweep(OURS) if value != usual]) if swept else ()
-    return Field(shape, start_s, ours, plan, tuple(peers), others)
+    windows = []
+    if parameters.drawn_windows:
+        tell(f"{shape}, {site.start_text}: {OURS}, stable_window")
+    for window_s in parameters.drawn_windows:
+        under = [replace(each, config=each.config.model_copy(update={"stable_window": window_s})) for each in terms]
+        windows.append(replace(_setting(OURS, usual, under), value=window_s))
+    return Field(shape, start_s, ours, plan, tuple(peers), others, tuple(windows))
 
 
 def _setting(policy: str, value: float, terms: Sequence[Terms]) -> Setting:
@@ -164,12 +173,29 @@ def frontier_charts(played: Sequence[Field]) -> list[Chart]:
             series.setdefault(setting.policy, []).append((setting.engine_h, 100 * setting.prompt_share))
         title = f"Requests within {PROMPT_S:g} s on {each.shape}, {each.start_s:g} s to start"
         charts.append(Chart(title, "engine-hours", f"% of requests within {PROMPT_S:g} s", "lines", series))
+        if each.windows:
+            charts.append(_windows_chart(each))
     return charts
+
+
+def _windows_chart(field: Field) -> Chart:
+    ours = sorted((field.ours, *field.windows), key=lambda one: one.operations)
+    series: dict[str, list[tuple[float | str, float]]] = {f"{OURS}, by stable_window": _points(ours)}
+    for peer in sorted(field.peers, key=lambda one: one.operations):
+        series.setdefault(peer.policy, []).extend(_points([peer]))
+    title = f"Waiting and operations on {field.shape}, {field.start_s:g} s to start"
+    return Chart(title, "operations", "seconds of waiting at p99", "lines", series)
+
+
+def _points(settings: Iterable[Setting]) -> list[tuple[float | str, float]]:
+    return [(one.operations, one.p99_s) for one in settings]
 
 
 def document(field: Field) -> dict[str, Any]:
     """Return a field as JSON values: a row of figures for each policy and setting."""
     rows = (field.ours, field.plan, *field.peers, *field.swept)
     columns = ("policy", "value", "cost", "p99_s", "operations", "prompt_share", "engine_h")
-    settings = [{name: getattr(row, name) for name in columns} for row in rows]
-    return {"load": field.shape, "start": f"{field.start_s:g}s", "settings": settings}
+    found = {"settings": rows, "stable_windows": field.windows}
+    return {"load": field.shape, "start": f"{field.start_s:g}s"} | {
+        key: [{name: getattr(row, name) for name in columns} for row in settings] for key, settings in found.items()
+    }

@@ -60,6 +60,8 @@ class ElasticParameters:
     drawn_scale: float = 0.25  # factor on their times; 1 is an hour
     drawn_starts: tuple[float, ...] = (30.0,)  # start times of a worker on them, in seconds
     drawn_peers: tuple[str, ...] = ("knative", "fixed")  # other systems' rules, at each setting of their knobs
+    # Further values of `stable_window` for our policy on generated loads: the frontier of waiting and operations.
+    drawn_windows: tuple[float, ...] = ()
     frontiers: tuple[str, ...] = ()  # policies whose frontier is drawn, with several replays each
     bar_cost_1s: float = 1.65  # maximum cost on the ramp if a worker starts in 1 s
     # Maximum p99 of waiting on the ramp, in seconds, if a worker starts in 1 s.

@@ -154,6 +154,7 @@ SCENARIO = Scenario(
         drawn_scale=1.0,
         drawn_starts=(1.0, 10.0, 30.0, 120.0),
         drawn_peers=("verl", "ray-serve", "ray-serve-5-60", "knative", "fixed"),
+        drawn_windows=(6.0, 10.0, 40.0),
         rivals=tuple(name for name in CONTENDERS if name != OURS),
         frontiers=("predictive", "target", "threshold", "verl", "ray-serve-5-60", "knative", "fixed", "clairvoyant"),
     ),

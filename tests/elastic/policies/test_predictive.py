@@ -46,6 +46,17 @@ def test_where_starts_are_slow_workers_are_held_for_three_quarters_of_one(start_
     assert 5.0 * flow.run(2.0, 900.0).count(before) == held_s
 
 
+def test_the_workers_of_a_single_flood_sleep_soon_while_those_of_bursts_that_return_are_held() -> None:
+    flow = Flow(Predictive(config()), start_s=120.0)
+    bursts = [(4.0, 240.0), (12.0, 60.0)]
+    for rate, lasts_s in bursts * 10:
+        flow.run(rate, lasts_s)
+    flow.run(28.0, 240.0)
+    awake = [workers for rate, lasts_s in bursts * 12 for workers in flow.run(rate, lasts_s)]
+    assert 5.0 * sum(workers >= 7 for workers in awake) <= 600.0
+    assert min(awake) == 4
+
+
 def test_a_first_pause_of_minutes_is_no_reason_to_follow_another_rule_before_a_start_was_measured() -> None:
     def said(*, has_started: bool) -> str:
         flow = Flow(Predictive(config()), awake=8, start_s=30.0, has_started=has_started)

@@ -31,7 +31,12 @@ _FORGETS_S: Final = 1200.0
 
 _CARE: Final = 0.2
 """A more careful rule is followed once it would have saved this share of the cost of lacking a worker for one start;
-a leaner one once it would have saved all of it."""
+a leaner one once it would have saved all of it, or `_ALIKE` of it."""
+
+_ALIKE: Final = 0.25
+"""For a leaner rule on the same basis that still provides for `_MOSTLY` of the time: it holds what is needed often."""
+
+_MOSTLY: Final = 0.84
 
 _UNKNOWN: Final = 15.0
 """Factor on that saving before a start was measured, as it may take far longer than assumed."""
@@ -66,8 +71,9 @@ class Predictive:
     alongside the pool, with its actual arrivals, ends and start times. So how much capacity is kept free, and whether
     to follow a burst or to hold workers through it, follows from the measured costs.
 
-    A leaner rule is followed once it would have saved the cost of lacking a worker for one start; a more careful one
-    as soon as waiting has cost somewhat more; both only much later as long as no start was measured.
+    A leaner rule is followed once it would have saved the cost of lacking a worker for one start, and sooner if it
+    differs little; a more careful one as soon as waiting has cost somewhat more; both only much later as long as no
+    start was measured.
 
     Source: Herbster and Warmuth, "Tracking the best expert" (1998); Gandhi, Harchol-Balter, Raghunathan and Kozuch,
     "AutoScale" (2012); Jennings, Mandelbaum, Massey and Whitt, "Server staffing to meet time-varying demand" (1996).
@@ -149,11 +155,19 @@ class Predictive:
     def _follow(self, demand: Demand, now: float) -> None:
         if now - self._began_at < _LEARNS_S:
             return
-        best, lead = min(self._rehearsals, key=lambda each: each.cost(self._price)), self._lead
-        saved = lead.cost(self._price) - best.cost(self._price)
-        enough = self._absence(demand) * (1.0 if best.worker_s < lead.worker_s else _CARE)
-        if saved > enough * (1.0 if demand.has_started else _UNKNOWN):
-            self._lead = best
+        lead, price = self._lead, self._price
+        absence = self._absence(demand) * (1.0 if demand.has_started else _UNKNOWN)
+        better = [
+            each for each in self._rehearsals if lead.cost(price) - each.cost(price) > absence * self._doubt(each)
+        ]
+        self._lead = min(better, key=lambda each: each.cost(price), default=lead)
+
+    def _doubt(self, other: Rehearsal) -> float:
+        """Return how much another rule must have saved to be followed: a share of the cost of lacking a worker."""
+        if other.worker_s >= self._lead.worker_s:
+            return _CARE
+        is_alike = other.rule.by == self._lead.rule.by and other.rule.share >= _MOSTLY
+        return _ALIKE if is_alike else 1.0
 
     def _because(self, need: float, queue: float, demand: Demand) -> str:
         if not demand.awake:
