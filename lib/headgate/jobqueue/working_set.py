@@ -19,6 +19,8 @@ _FETCHED: Final = 128
 _KEPT: Final = 128
 """How many heads of a lane may stay in memory once they are stored."""
 
+_BEFORE_ALL: Final = Place(-(2**63), 0, 0)
+
 
 class Fetched(NamedTuple):
     """Pending jobs behind a place, by place.
@@ -73,11 +75,14 @@ class Lanes:
         self._lanes: defaultdict[Lane, LaneView] = defaultdict(LaneView)
         self._fetch = fetch
         self._grown: set[Lane] = set()
+        self.arrived: set[Lane] = set()
+        """Lanes that may have a new first job since `LaneGroups` last looked, which empties it."""
         self.totals = dict.fromkeys(JobState, 0)
         """Jobs of the whole queue by state."""
         for lane, by_state in counts.items():
             for state, number in by_state.items():
                 self._count(lane, state, number)
+        self.arrived.update(lane for lane, _ in self.waiting())
 
     def __iter__(self) -> Iterator[tuple[Lane, LaneView]]:
         """Iterate over the lanes."""
@@ -96,6 +101,7 @@ class Lanes:
             self._count(lane, before, -1)
         self._count(lane, job.state, 1)
         if job.state is JobState.PENDING:
+            self.arrived.add(lane)
             self._line_up(lane, job)
 
     def has_pending(self, lane: Lane) -> bool:
@@ -108,6 +114,11 @@ class Lanes:
         if not view.heads:
             self._read(lane, view)
         return view.heads[0]
+
+    def earliest(self, lane: Lane) -> Place:
+        """Return a place that is not behind the first pending job's; reads nothing."""
+        heads = self._lanes[lane].heads
+        return heads[0].place if heads else _BEFORE_ALL
 
     def pop(self, lane: Lane) -> Job:
         """Remove and return a lane's first pending job; it stays counted as pending until `moved`."""
