@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import insort
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
@@ -71,7 +71,9 @@ class LaneView:
 class Lanes:
     """All lanes of a queue, owned by its ledger."""
 
-    def __init__(self, counts: Mapping[Lane, Mapping[JobState, int]], fetch: Fetch) -> None:
+    def __init__(
+        self, counts: Mapping[Lane, Mapping[JobState, int]], fetch: Fetch, withdrawn: Mapping[str, int] | None = None
+    ) -> None:
         self._lanes: defaultdict[Lane, LaneView] = defaultdict(LaneView)
         self._fetch = fetch
         self._grown: set[Lane] = set()
@@ -79,6 +81,8 @@ class Lanes:
         """Lanes that may have a new first job since `LaneGroups` last looked, which empties it."""
         self.totals = dict.fromkeys(JobState, 0)
         """Jobs of the whole queue by state."""
+        self.withdrawn = Counter(withdrawn)
+        """Dead jobs that somebody withdrew, by team."""
         for lane, by_state in counts.items():
             for state, number in by_state.items():
                 self._count(lane, state, number)
@@ -100,6 +104,8 @@ class Lanes:
         if before is not None:
             self._count(lane, before, -1)
         self._count(lane, job.state, 1)
+        if JobState.DEAD in (before, job.state) and job.last_error.startswith("withdrawn"):
+            self.withdrawn[lane.team] += 1 if job.state is JobState.DEAD else -1
         if job.state is JobState.PENDING:
             self.arrived.add(lane)
             self._line_up(lane, job)
@@ -174,7 +180,7 @@ class WorkingSet:
     def __init__(self, store: Store, snapshot: Snapshot) -> None:
         self.running = {job.job_id: job for job in snapshot.in_progress}
         self.resources = {resource.resource_id: resource for resource in snapshot.resources}
-        self.lanes = Lanes(snapshot.counts, self._fetch)
+        self.lanes = Lanes(snapshot.counts, self._fetch, snapshot.withdrawn)
         self._store = store
         self.changes = Changes()
         """What has changed since the last commit."""

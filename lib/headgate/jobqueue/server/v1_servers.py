@@ -114,6 +114,7 @@ def statistics_of(
         pools &= usable
     return StatisticsOut.model_construct(
         jobs={state: jobs[state] for state in JobState},
+        withdrawn=ledger.withdrawn(teams),
         workers=len({job.worker for job in ledger.running() if teams is None or job.spec.team in teams}),
         waiting_claims=ledger.waiting_claims_of(teams),
         pools=_pools(ledger, sorted(pools)),

@@ -151,6 +151,7 @@ class Store(ABC):
         resources = map(resource_of_row, self._select("resources", {}))
         return Snapshot(
             counts=dict(counts),
+            withdrawn=dict(self._select("withdrawn", {})),
             in_progress=list(map(job_of_row, self._select("in_progress", {}))),
             resources=sorted(resources, key=lambda resource: (resource.spec.pool, resource.index)),
             next_seq=last_seq + 1,
