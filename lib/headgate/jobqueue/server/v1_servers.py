@@ -37,8 +37,8 @@ async def register(call: Call, body: ResourcesIn) -> Answer[ResourcesOut]:
         lambda found: ok(ResourcesOut.model_construct(resources=list(map(ResourceOut.of, found.values())))),
     )
     if servers := changed.outcome:
-        await call.changed("register", ", ".join(servers), after=f"{len(servers)} policy servers")
-        _log.info("%d policy servers registered", len(servers))
+        await call.changed("register", ", ".join(servers), after=f"policy servers: {len(servers)}")
+        _log.info("Policy servers registered: %d", len(servers))
     return changed.answer
 
 

@@ -255,7 +255,7 @@ class Store(ABC):
 def check_found(batch: Batch, found: int) -> None:
     """Refuse a batch with rows that are not in the database."""
     if batch.must_match and found != len(batch.rows):
-        raise StoreFailedError(f"{len(batch.rows)} jobs had to be changed, but {found} of them are in the database")
+        raise StoreFailedError(f"jobs to be changed: {len(batch.rows)}, but in the database: {found}")
 
 
 @dataclass(frozen=True, slots=True)
