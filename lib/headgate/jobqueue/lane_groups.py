@@ -11,18 +11,17 @@ from headgate.jobqueue.outcomes import ClaimRequest
 from headgate.jobqueue.working_set import Lanes
 
 _Entry = tuple[Place, int, Lane]
-"""A lane in its group's heap: its first job's place or an earlier one, and a number by which old entries come first."""
+"""A lane in its group's heap: a place that is not behind its first job's; a number, smaller in older entries."""
 
 
 class LaneGroups:
-    """The lanes with jobs that can be claimed, owned by the ledger's `Reservations`.
+    """The lanes with jobs that can be claimed, by group; owned by the ledger's `Reservations`.
 
-    A *group* is the lanes of one team and pool that the same open servers serve: all have the same load, so the one
-    whose first job has the first place is next. A group is named by one of these lanes. Only whoever registers servers
-    can make more groups of a team; the lanes in a group are as many as its submitters like.
+    A *group* is the lanes of one team and pool that the same open servers serve, and has the name of one of them. All
+    have the same load, so the one whose first job has the first place is next.
 
-    Invariant: except for what `_refresh` has still to do, each lane that has pending jobs and an open server has one
-    entry that counts, the one in `_listed`, in its group's heap. Other entries are dropped when they come first.
+    Invariant: each lane with pending jobs and an open server has one entry that counts, the one in `_listed`, in its
+    group's heap, except for what `_refresh` has still to do. Other entries are dropped when they come first.
     """
 
     def __init__(self, lanes: Lanes, loads: Loads) -> None:
@@ -35,13 +34,9 @@ class LaneGroups:
     def admitted(self, request: ClaimRequest) -> list[Lane]:
         """Return the groups that a request may claim from; if it names tasks, the lanes, which `first` knows apart."""
         self._refresh()
-        by_task = (self._listed.get(task, ()) for task in request.tasks or ())
-        return [
-            one
-            for one in (self._heaps if request.tasks is None else (lane for lanes in by_task for lane in lanes))
-            if (request.teams is None or one.team in request.teams)
-            and (request.pools is None or one.pool in request.pools)
-        ]
+        teams, tasks, pools = request.teams, request.tasks, request.pools
+        lanes = self._heaps if tasks is None else (lane for task in tasks for lane in self._listed.get(task, ()))
+        return [one for one in lanes if (teams is None or one.team in teams) and (pools is None or one.pool in pools)]
 
     def wanted(self) -> set[tuple[str, str]]:
         """Return a pool and task for each kind of pending jobs that open servers tell apart."""
@@ -89,10 +84,7 @@ class LaneGroups:
     def validate(self) -> None:
         """Assert the invariants."""
         for lane, _ in self._lanes.waiting():
-            if lane.pool in self._loads.changed or lane in self._lanes.arrived:
-                continue
             group, entry = self._loads.group_of(lane), self._listed.get(lane.task, {}).get(lane)
-            assert (group is None) == (entry is None), lane
-            if group is not None and entry is not None:
-                assert any(one is entry for one in self._heaps[group]), lane
+            if lane.pool not in self._loads.changed and lane not in self._lanes.arrived and (group or entry):
+                assert group is not None and entry is not None and any(one is entry for one in self._heaps[group])  # noqa: PT018
                 assert entry[0] <= self._lanes.first(lane).place, lane

@@ -256,7 +256,7 @@ class Ledger:
 
     def withdrawn(self, teams: frozenset[str] | None) -> int:
         """Return how many dead jobs of these teams (None: of all) somebody withdrew."""
-        return sum(count for team, count in self._working_set.lanes.withdrawn.items() if teams is None or team in teams)
+        return sum(count for team, count in self._working_set.withdrawn.items() if teams is None or team in teams)
 
     @property
     def waiting_claims(self) -> int:

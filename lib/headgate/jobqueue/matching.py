@@ -37,9 +37,8 @@ class Loads:
         self._running: Counter[tuple[str, str]] = Counter()
         self._open: dict[str, int] = {}
         self._serving: dict[tuple[str, str], tuple[list[str], str]] = {}
-        self._rules: dict[str, list[ResourceSpec]] = {}
+        self._kinds: dict[str, tuple[list[ResourceSpec], dict[tuple[bool, ...], tuple[list[str], str]]]] = {}
         self._least: dict[str, dict[str, int | None]] = {}
-        self._alike: dict[tuple[str, tuple[bool, ...]], tuple[list[str], str]] = {}
         self.changed: set[str] = set()
         """Pools with servers that changed what they serve since `LaneGroups` last looked, which empties it."""
 
@@ -105,17 +104,16 @@ class Loads:
         """Return the open servers that serve a task, and one task for all that the same servers serve."""
         found = self._serving.get((pool, task))
         if found is None:
-            if pool not in self._rules:  # few, however many servers there are
-                is_open = [one for one in self.pool(pool) if one.state is ResourceState.OPEN]
-                specs = [spec for one in is_open for spec in one.specs if spec.pool == pool]
-                self._rules[pool] = list(
-                    {(one.compatible_task, one.not_compatible_task): one for one in specs}.values()
-                )
-            key = pool, tuple(rule.serves(task) for rule in self._rules[pool])
-            if key not in self._alike:
-                servers = [one for one in self.pool(pool) if one.state is ResourceState.OPEN and one.serves(pool, task)]
-                self._alike[key] = [one.resource_id for one in servers], task
-            found = self._serving[pool, task] = self._alike[key]
+            if pool not in self._kinds:
+                specs = (one.spec_in(pool) for one in self.pool(pool) if one.state is ResourceState.OPEN)
+                rules = {(one.compatible_task, one.not_compatible_task): one for one in specs if one is not None}
+                self._kinds[pool] = list(rules.values()), {}  # few rules, however many servers there are
+            rules_of_pool, kinds = self._kinds[pool]
+            kind = tuple(rule.serves(task) for rule in rules_of_pool)
+            if kind not in kinds:
+                servers = (one for one in self.pool(pool) if one.state is ResourceState.OPEN and one.serves(pool, task))
+                kinds[kind] = [one.resource_id for one in servers], task
+            found = self._serving[pool, task] = kinds[kind]
         return found
 
     def started(self, job: Job) -> None:
@@ -153,12 +151,11 @@ class Loads:
     def _forget_serving(self, resource: Resource) -> None:
         pools = {spec.pool for spec in resource.specs}
         self.changed |= pools
-        self._alike = {key: found for key, found in self._alike.items() if key[0] not in pools}
         self._serving = {key: found for key, found in self._serving.items() if key[0] not in pools}
         for pool in pools:
             self._least.pop(pool, None)
             self._open.pop(pool, None)
-            self._rules.pop(pool, None)
+            self._kinds.pop(pool, None)
 
     def validate(self) -> None:
         """Assert the invariants."""

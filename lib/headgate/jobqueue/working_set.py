@@ -71,22 +71,17 @@ class LaneView:
 class Lanes:
     """All lanes of a queue, owned by its ledger."""
 
-    def __init__(
-        self, counts: Mapping[Lane, Mapping[JobState, int]], fetch: Fetch, withdrawn: Mapping[str, int] | None = None
-    ) -> None:
+    def __init__(self, counts: Mapping[Lane, Mapping[JobState, int]], fetch: Fetch) -> None:
         self._lanes: defaultdict[Lane, LaneView] = defaultdict(LaneView)
         self._fetch = fetch
         self._grown: set[Lane] = set()
-        self.arrived: set[Lane] = set()
+        self.arrived = {lane for lane, by_state in counts.items() if by_state.get(JobState.PENDING)}
         """Lanes that may have a new first job since `LaneGroups` last looked, which empties it."""
         self.totals = dict.fromkeys(JobState, 0)
         """Jobs of the whole queue by state."""
-        self.withdrawn = Counter(withdrawn)
-        """Dead jobs that somebody withdrew, by team."""
         for lane, by_state in counts.items():
             for state, number in by_state.items():
                 self._count(lane, state, number)
-        self.arrived.update(lane for lane, _ in self.waiting())
 
     def __iter__(self) -> Iterator[tuple[Lane, LaneView]]:
         """Iterate over the lanes."""
@@ -104,8 +99,6 @@ class Lanes:
         if before is not None:
             self._count(lane, before, -1)
         self._count(lane, job.state, 1)
-        if JobState.DEAD in (before, job.state) and job.last_error.startswith("withdrawn"):
-            self.withdrawn[lane.team] += 1 if job.state is JobState.DEAD else -1
         if job.state is JobState.PENDING:
             self.arrived.add(lane)
             self._line_up(lane, job)
@@ -180,7 +173,9 @@ class WorkingSet:
     def __init__(self, store: Store, snapshot: Snapshot) -> None:
         self.running = {job.job_id: job for job in snapshot.in_progress}
         self.resources = {resource.resource_id: resource for resource in snapshot.resources}
-        self.lanes = Lanes(snapshot.counts, self._fetch, snapshot.withdrawn)
+        self.lanes = Lanes(snapshot.counts, self._fetch)
+        self.withdrawn = Counter(snapshot.withdrawn)
+        """Dead jobs that somebody withdrew, by team."""
         self._store = store
         self.changes = Changes()
         """What has changed since the last commit."""
@@ -250,6 +245,8 @@ class WorkingSet:
             self.running[job_id] = job
         else:
             self.running.pop(job_id, None)
+        if JobState.DEAD in (before, job.state) and job.last_error.startswith("withdrawn"):
+            self.withdrawn[job.spec.team] += 1 if job.state is JobState.DEAD else -1
         self._line_up(job)
         self.lanes.moved(job, before)
 

@@ -49,7 +49,7 @@ _Team = Annotated[str | None, Parameter(help="Only jobs of this team.")]
 _Task = Annotated[str | None, Parameter(help="Only jobs of this task.")]
 _Limit = Annotated[int | None, Parameter(help="Maximum number of rows; by default 100, and all with --json; 0: all.")]
 _TABLE_ROWS: Final = 100
-_Lanes = Annotated[int, Parameter(help="Maximum number of teams × tasks, which --json always has all; 0: all.")]
+_Lanes = Annotated[int, Parameter(help="Maximum number of rows of teams and tasks; 0: all. --json has all of them.")]
 Choice = TypeVar("Choice", bound=JobChoiceIn)
 
 
@@ -60,10 +60,7 @@ def status(
     watch: Annotated[bool, Parameter(help="Refresh every two seconds, until Ctrl-C.")] = False,
     as_json: AsJson = False,
 ) -> int:
-    """Show jobs by state, teams by tasks, and pools of policy servers.
-
-    Teams and tasks with the most pending jobs come first.
-    """
+    """Show jobs by state, teams by tasks with the most pending jobs first, and pools of policy servers."""
     if limit < 0:
         raise InvalidInputError(f"--limit must be >= 0 (got {limit})")
     if watch and as_json:
@@ -269,9 +266,9 @@ def _tables(statistics: StatisticsOut, limit: int) -> Group:
         ]  # fmt: skip
         columns = ["team", "task", "pool", *states, "note"]
         tables.append(drawn_table("jobs by team and task", columns, lanes, right=range(3, 7)))
-        if hidden := busiest[len(lanes) :]:
-            pending = counted(sum(lane.pending for lane in hidden), "pending job")
-            tables.append(f"{counted(len(hidden), 'more row')} with {pending}: --limit 0 shows all, --json too")
+        if hidden := [lane.pending for lane in busiest[len(lanes) :]]:
+            more = f"{counted(len(hidden), 'more row')} with {counted(sum(hidden), 'pending job')}"
+            tables.append(f"{more}: --limit 0 shows all, --json too")
     if statistics.pools:
         pools = [(p.pool, p.servers, p.busy, p.free, p.draining, p.down, p.waiting) for p in statistics.pools]
         columns = ["pool", "servers", "busy", "free", "draining", "down", "waiting jobs"]
