@@ -45,6 +45,20 @@ def test_status_shows_jobs_lanes_and_pools(headgate: Command, queue: QueueSite) 
     assert document["pools"][0]["busy"] == 1
 
 
+def test_of_many_teams_and_tasks_status_shows_those_with_most_pending_jobs(headgate: Command, queue: QueueSite) -> None:
+    for task in ("alpha", "beta", "gamma"):
+        queue.submit(f"{task}-1", task=task)
+    queue.submit("beta-2", "beta-3", task="beta")
+    said = headgate("jobqueue", "status", "--limit", "1")
+    assert "beta" in said.out
+    assert "alpha" not in said.out
+    assert "4 more rows with 4 pending jobs: --limit 0 shows all, --json too" in said.out
+    assert "alpha" in headgate("jobqueue", "status", "--limit", "0").out
+    assert "more row" not in headgate("jobqueue", "status").out
+    assert len(headgate("jobqueue", "status", "--limit", "1", "--json").document["lanes"]) == 5
+    assert headgate("jobqueue", "status", "--limit", "-1").status == 2
+
+
 def test_a_watched_status_is_shown_until_ctrl_c(
     headgate: Command, queue: QueueSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:

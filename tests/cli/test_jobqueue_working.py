@@ -80,7 +80,7 @@ def test_adding_again_changes_nothing_and_a_line_that_comes_twice_is_two_jobs(
         document = headgate("jobqueue", "add", "--json").document
         assert document | expected == document
     typed("true\n")
-    assert "0 jobs added; 1 were there already: --id" in headgate("jobqueue", "add").err
+    assert "0 jobs added; 1 there already: --id" in headgate("jobqueue", "add").err
 
 
 def test_an_id_belongs_to_one_command(headgate: Command, site: QueueSite, typed: Callable[[str], None]) -> None:

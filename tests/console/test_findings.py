@@ -70,15 +70,23 @@ def test_the_error_of_several_paused_models_names_the_one_that_had_it(portal: Bl
     assert one.holds.endswith("; last error: HTTP 401: wrong key")
 
 
-@pytest.mark.parametrize(("errors", "title"), [(["withdrawn", "boom"], "1 job is dead"), (["withdrawn: late"], None)])
-def test_jobs_that_somebody_has_withdrawn_are_no_dead_ones(
-    portal: BlockingPortal, errors: list[str], title: str | None
+@pytest.mark.parametrize(
+    ("errors", "withdrawn", "title"),
+    [
+        (["withdrawn", "boom"], 1, "1 job is dead"),
+        (["withdrawn: late"], 1, None),
+        (["withdrawn: late", "boom"], 4_000, "1,000 jobs are dead"),
+    ],
+)
+def test_jobs_that_somebody_has_withdrawn_are_no_dead_ones_whether_they_are_listed_or_not(
+    portal: BlockingPortal, errors: list[str], withdrawn: int, title: str | None
 ) -> None:
     dead = [{"id": error, "last_error": error, "finished_at": 1.0} for error in errors]
 
     async def source() -> Source:
         async def ask() -> Asked:
-            return {"jobs": {"dead": len(dead)}, "dead": dead, "lanes": [], "servers": []}, {}, 0
+            jobs = {"dead": 5_000 if withdrawn > len(dead) else len(dead)}
+            return {"jobs": jobs, "withdrawn": withdrawn, "dead": dead, "lanes": [], "servers": []}, {}, 0
 
         queue = Source("jobqueue", "http://there", ask)
         await queue.poll()

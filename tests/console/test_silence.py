@@ -263,7 +263,7 @@ def test_of_many_dead_jobs_the_page_says_how_many_it_lists(portal: BlockingPorta
     ]  # fmt: skip
     said = {
         "jobs": {"dead": 5_000}, "dead": dead, "lanes": [], "servers": [], "pools": [],
-        "workers": 1, "waiting_claims": 0,
+        "withdrawn": 0, "workers": 1, "waiting_claims": 0,
     }  # fmt: skip
 
     async def look() -> str:

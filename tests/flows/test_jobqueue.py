@@ -169,7 +169,7 @@ async def test_dead_jobs_fail_the_run_unless_it_is_told_otherwise_and_can_be_tri
         return_state=True,
     )
     assert state.is_failed()
-    assert "no job is left: 1 of 3 jobs done; 1 samples stored; 2 dead" in (state.message or "")
+    assert "no job is left: 1 of 3 jobs done; 1 sample stored; 2 dead" in (state.message or "")
     counts = await _drain(queue, store, fail_on_dead=False)
     assert (counts["dead"], counts["known"]) == (2, 1)
 
@@ -235,7 +235,7 @@ async def test_what_cannot_be_used_is_refused_before_anything_is_asked(prefect: 
     await JobQueueServer(url="http://127.0.0.1:9", patience_s=0.0).asave(nowhere)
     with pytest.raises(errors.InvalidInputError, match="headgate-job-queue-server/nobody cannot be loaded"):
         await drain_jobqueue("nobody")
-    with pytest.raises(errors.InvalidInputError, match="2 workers have no command"):
+    with pytest.raises(errors.InvalidInputError, match="no command to run for 2 workers"):
         await drain_jobqueue(nowhere, workers=2)
     with pytest.raises(errors.InvalidInputError, match="has no workers to run it"):
         await drain_jobqueue(nowhere, command=["true"])

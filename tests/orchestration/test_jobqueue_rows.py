@@ -58,13 +58,13 @@ def test_tables_are_bounded() -> None:
 def test_sentences_name_what_needs_somebody() -> None:
     progress = _progress(_task(pending=2, unserved=2), pending=2, in_progress=1, done=5, dead=1)
     assert progress_sentence(progress) == (
-        "5 of 9 jobs done; 1 in progress by 3 workers; 2 pending; 2 of them wait for a policy server that takes them; "
+        "5 of 9 jobs done; 1 in progress by 3 workers; 2 pending; 2 of them without a policy server that takes them; "
         "1 dead; 5 results collected"
     )
     result = DrainResult(progress, 4, 1, 1, "its time is over", is_drained=False)
     assert drain_sentence(result) == (
         "its time is over: 5 of 9 jobs done; 4 samples stored; 3 jobs left; "
-        "2 of them wait for a policy server that takes them; 1 dead; 1 refused by the store"
+        "2 of them without a policy server that takes them; 1 dead; 1 refused by the store"
     )
 
 

@@ -294,7 +294,7 @@ def _journal(_: Source, said: Document) -> Iterator[Finding]:
 
 def _queue(_: Source, said: Document) -> Iterator[Finding]:
     failed = [job for job in said["dead"] if not job["last_error"].startswith("withdrawn")]
-    if dead := said["jobs"].get("dead", 0) - len(said["dead"]) + len(failed):
+    if dead := said["jobs"].get("dead", 0) - said.get("withdrawn", 0):
         holds = next((f"{job['id']}: {job['last_error']}" for job in failed), "")
         title, todo = (
             f"{counted(dead, 'job')} {'is' if dead == 1 else 'are'} dead",

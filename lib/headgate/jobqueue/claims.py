@@ -34,15 +34,9 @@ LATE_RESULTS_PER_JOB: Final = 3
 LATE_RESULTS_KEPT_S: Final = 7 * 24 * 3600.0
 """Late results show why a lease was lost: a job's first few are kept, truncated like errors."""
 
-_Party = tuple[str, str]
-"""A team and a pool: jobs of one party take turns with those of others."""
-
-_Waiting = list[tuple[int, Place, Lane]]
-"""Heap of a party's lanes: the load of each when it was last looked at, its first job's place, and the lane."""
-
-_Turn = tuple[int, int, float, int, Place, _Party]
-"""A party's sort key, smallest first: load and descending priority of its next job, the team's share of the pool, the
-history entry of the team's last claim, the job's place, the party."""
+_Turn = tuple[tuple[float | Place, ...], Lane, Lane]
+"""A group's turn, smallest first: what decides it, the group, and the lane of its next job. What decides: load,
+descending priority, the team's share of the pool, the history entry of the team's last claim, place in the line."""
 
 
 class Claims:
@@ -82,23 +76,19 @@ class Claims:
         the smaller share of its pool's servers, then the one whose last claim is the oldest: teams take turns. A team's
         own jobs go by priority, failures and order of submission.
         """
-        later = self._by_load(request)
-        waiting: dict[_Party, _Waiting] = {}
-        turns: list[_Turn] = []  # a heap, one entry per waiting party; an entry's real turn may be later by now
+        loads = {group: self._servers.loads.of(group) for group in self._servers.groups.admitted(request)}
+        # An entry's real turn may be later: at first only loads are compared, so that few groups' jobs are read.
+        turns: list[_Turn] = [((load,), group, group) for group, load in loads.items() if load is not None]
+        heapq.heapify(turns)
         claimed: list[Job] = []
-        while (later or turns) and len(claimed) < request.count:
-            if later and (not turns or turns[0][0] >= min(later)):
-                self._admit(later, waiting, turns)
-                continue
-            turn = turns[0]
-            party = turn[-1]
-            current = self._turn(party, waiting[party])
+        while turns and len(claimed) < request.count:
+            _, group, lane = turn = turns[0]
+            current = self._turn(group, request)
             if current == turn:
-                claimed.append(self._claim_next(waiting[party], request, at))
-                current = self._turn(party, waiting[party])
+                claimed.append(self._start(self._working_set.lanes.pop(lane), request, at))
+                current = self._turn(group, request)
             if current is None:
                 heapq.heappop(turns)
-                del waiting[party]
             else:
                 heapq.heapreplace(turns, current)
         return tuple(claimed)
@@ -195,53 +185,14 @@ class Claims:
         """Workers that hold a job."""
         return len(self._by_worker)
 
-    def _by_load(self, request: ClaimRequest) -> dict[int, list[Lane]]:
-        """Return the lanes that a request may claim jobs from, by load."""
-        found: dict[int, list[Lane]] = {}
-        loads = self._servers.loads
-        for lane, _ in self._working_set.lanes.waiting():
-            if _admits(request, lane) and (load := loads.of(lane)) is not None:
-                found.setdefault(load, []).append(lane)
-        return found
-
-    def _admit(self, later: dict[int, list[Lane]], waiting: dict[_Party, _Waiting], turns: list[_Turn]) -> None:
-        """Add the lanes of the smallest load to the candidates; reads only their first jobs."""
-        load, first = min(later), self._working_set.lanes.first
-        admitted: dict[_Party, _Waiting] = {}
-        for lane in later.pop(load):
-            admitted.setdefault(lane[:2], []).append((load, first(lane).place, lane))
-        for party, new in admitted.items():
-            lanes = waiting.setdefault(party, [])
-            has_turn = bool(lanes)
-            lanes += new
-            heapq.heapify(lanes)
-            if not has_turn and (turn := self._turn(party, lanes)) is not None:
-                turns.append(turn)
-        heapq.heapify(turns)
-
-    def _turn(self, party: _Party, lanes: _Waiting) -> _Turn | None:
-        """Return a party's turn by the current loads, or None when none of its jobs can be handed out."""
-        loads = self._servers.loads
-        while lanes:
-            load, place, lane = lanes[0]
-            current = loads.of(lane)
-            if current == load:
-                team, pool = party
-                return load, place[0], loads.share(team, pool), self._last_claims.get(team, -1), place, party
-            if current is None:
-                heapq.heappop(lanes)
-            else:
-                heapq.heapreplace(lanes, (current, place, lane))
-        return None
-
-    def _claim_next(self, lanes: _Waiting, request: ClaimRequest, at: Instant) -> Job:
-        load, _, lane = lanes[0]
-        job = self._start(self._working_set.lanes.pop(lane), request, at)
-        if self._working_set.lanes.has_pending(lane):
-            heapq.heapreplace(lanes, (load, self._working_set.lanes.first(lane).place, lane))
-        else:
-            heapq.heappop(lanes)
-        return job
+    def _turn(self, group: Lane, request: ClaimRequest) -> _Turn | None:
+        """Return a group's turn as things are now, or a lane's if the request names tasks; None without jobs."""
+        lanes, loads = self._working_set.lanes, self._servers.loads
+        lane = self._servers.groups.first(group) if request.tasks is None else group
+        if lane is None or not lanes.has_pending(lane) or (load := loads.of(group)) is None:
+            return None
+        place, share = lanes.first(lane).place, loads.share(lane.team, lane.pool)
+        return (load, place[0], share, self._last_claims.get(lane.team, -1), place), group, lane
 
     def _start(self, job: Job, request: ClaimRequest, at: Instant) -> Job:
         epoch = job.epoch + 1
@@ -344,14 +295,6 @@ def _discard(index: dict[str, set[str]], key: str, job_id: str) -> None:
     found.discard(job_id)
     if not found:
         del index[key]
-
-
-def _admits(request: ClaimRequest, lane: Lane) -> bool:
-    return (
-        (request.teams is None or lane.team in request.teams)
-        and (request.tasks is None or lane.task in request.tasks)
-        and (request.pools is None or lane.pool in request.pools)
-    )
 
 
 def _is_running(job: Job, ref: LeaseRef) -> bool:

@@ -254,6 +254,10 @@ class Ledger:
         """Return the jobs of each lane by state."""
         return {lane: dict(view.counts) for lane, view in self._working_set.lanes}
 
+    def withdrawn(self, teams: frozenset[str] | None) -> int:
+        """Return how many dead jobs of these teams (None: of all) somebody withdrew."""
+        return sum(count for team, count in self._working_set.withdrawn.items() if teams is None or team in teams)
+
     @property
     def waiting_claims(self) -> int:
         """Claims that wait for a job."""

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from headgate.jobqueue.job import Job, Lane
 from headgate.jobqueue.outcomes import LeaseRef
-from headgate.jobqueue.resource import Resource, ResourceState
+from headgate.jobqueue.resource import Resource, ResourceSpec, ResourceState
 
 
 class Loads:
@@ -36,8 +36,11 @@ class Loads:
         self._assumed: dict[str, str] = {}
         self._running: Counter[tuple[str, str]] = Counter()
         self._open: dict[str, int] = {}
-        self._serving: dict[tuple[str, str], list[str]] = {}
+        self._serving: dict[tuple[str, str], tuple[list[str], str]] = {}
+        self._kinds: dict[str, tuple[list[ResourceSpec], dict[tuple[bool, ...], tuple[list[str], str]]]] = {}
         self._least: dict[str, dict[str, int | None]] = {}
+        self.changed: set[str] = set()
+        """Pools with servers that changed what they serve since `LaneGroups` last looked, which empties it."""
 
     def put(self, resource: Resource) -> None:
         """Record a new or changed server."""
@@ -69,7 +72,7 @@ class Loads:
         """Return how many jobs are ahead of a lane's next one, or None when no open server serves it."""
         if not lane.pool:
             return self._running[lane.team, ""]
-        # Cached: each claim asks for every lane, but changes the answer only for the lanes of one pool.
+        # Cached: each claim asks for every group of lanes, but changes the answer only for those of one pool.
         least = self._least.setdefault(lane.pool, {})
         try:
             return least[lane.task]
@@ -77,6 +80,13 @@ class Loads:
             ahead = [self._ahead[server] for server in self.serving(lane.pool, lane.task)]
             found = least[lane.task] = min(ahead, default=None)
             return found
+
+    def group_of(self, lane: Lane) -> Lane | None:
+        """Return the name of a lane's group (see `LaneGroups`), or None when no open server serves it."""
+        if not lane.pool:
+            return Lane(lane.team, "", "")
+        servers, task = self._served(lane.pool, lane.task)
+        return Lane(lane.team, lane.pool, task) if servers else None
 
     def share(self, team: str, pool: str) -> float:
         """Return how many jobs of a team are in progress for each open server of a pool."""
@@ -88,14 +98,22 @@ class Loads:
 
     def serving(self, pool: str, task: str) -> list[str]:
         """Return the open servers of a pool that serve a task, by id."""
+        return self._served(pool, task)[0]
+
+    def _served(self, pool: str, task: str) -> tuple[list[str], str]:
+        """Return the open servers that serve a task, and one task for all that the same servers serve."""
         found = self._serving.get((pool, task))
         if found is None:
-            found = [
-                resource.resource_id
-                for resource in self.pool(pool)
-                if resource.state is ResourceState.OPEN and resource.serves(pool, task)
-            ]
-            self._serving[pool, task] = found
+            if pool not in self._kinds:
+                specs = (one.spec_in(pool) for one in self.pool(pool) if one.state is ResourceState.OPEN)
+                rules = {(one.compatible_task, one.not_compatible_task): one for one in specs if one is not None}
+                self._kinds[pool] = list(rules.values()), {}  # few rules, however many servers there are
+            rules_of_pool, kinds = self._kinds[pool]
+            kind = tuple(rule.serves(task) for rule in rules_of_pool)
+            if kind not in kinds:
+                servers = (one for one in self.pool(pool) if one.state is ResourceState.OPEN and one.serves(pool, task))
+                kinds[kind] = [one.resource_id for one in servers], task
+            found = self._serving[pool, task] = kinds[kind]
         return found
 
     def started(self, job: Job) -> None:
@@ -132,10 +150,12 @@ class Loads:
 
     def _forget_serving(self, resource: Resource) -> None:
         pools = {spec.pool for spec in resource.specs}
+        self.changed |= pools
         self._serving = {key: found for key, found in self._serving.items() if key[0] not in pools}
         for pool in pools:
             self._least.pop(pool, None)
             self._open.pop(pool, None)
+            self._kinds.pop(pool, None)
 
     def validate(self) -> None:
         """Assert the invariants."""

@@ -110,6 +110,7 @@ class Snapshot:
 
     Attributes:
         counts: jobs of each lane by state; states without jobs may be absent.
+        withdrawn: team -> how many of its dead jobs somebody withdrew.
         in_progress: every job that a worker holds.
         next_seq: greater than every job's `seq`.
         next_entry: greater than every entry of the history.
@@ -118,6 +119,7 @@ class Snapshot:
     """
 
     counts: Mapping[Lane, Mapping[JobState, int]]
+    withdrawn: Mapping[str, int]
     in_progress: Sequence[Job]
     resources: Sequence[Resource]
     next_seq: int

@@ -8,7 +8,8 @@ from itertools import count
 
 from headgate.core import TimerHeap
 from headgate.jobqueue.errors import UnknownResourceError, WrongStateError
-from headgate.jobqueue.job import Job
+from headgate.jobqueue.job import Job, Lane
+from headgate.jobqueue.lane_groups import LaneGroups
 from headgate.jobqueue.matching import Loads, Waiter, WaitingLines, best
 from headgate.jobqueue.outcomes import Instant, LeaseRef, NoneFree, ReservationRef, Reserved, Settled, Stale, Waiting
 from headgate.jobqueue.records import Happening
@@ -27,6 +28,7 @@ class Reservations:
         self, working_set: WorkingSet, tickets: count[int], new_lease_id: Callable[[], str], at: Instant
     ) -> None:
         self.loads = Loads()
+        self.groups = LaneGroups(working_set.lanes, self.loads)
         self.lines = WaitingLines()
         self._working_set = working_set
         self._tickets = tickets
@@ -68,8 +70,9 @@ class Reservations:
         free = [one for one in self.loads.pool(pool) if _is_available(one) and one.serves(pool, task)]
         if free:
             pools = {spec.pool for one in free for spec in one.specs}
-            wanted = {(waiter.pool, waiter.task) for one in pools for waiter in self.lines.line(one)}
-            wanted |= {(lane.pool, lane.task) for lane, _ in self._working_set.lanes.waiting() if lane.pool in pools}
+            waiting = [Lane("", waiter.pool, waiter.task) for one in pools for waiter in self.lines.line(one)]
+            groups = (self.loads.group_of(lane) for lane in waiting)
+            wanted = self.groups.wanted() | {(one.pool, one.task) for one in groups if one is not None}
             resource = best(free, pool, task, wanted)
             assert resource is not None
             return self._assign(resource, job, at, lease_s)
@@ -266,6 +269,7 @@ class Reservations:
     def validate(self) -> None:
         """Assert the invariants."""
         self.loads.validate()
+        self.groups.validate()
         self.lines.validate()
         self._deadlines.validate()
         held = {r.job_id: r.resource_id for r in self._working_set.resources.values() if not r.is_free}

@@ -136,6 +136,7 @@ class StatisticsOut(BaseModel):
     """The queue at a glance."""
 
     jobs: dict[JobState, int]
+    withdrawn: int = Field(0, description="How many of the dead jobs somebody withdrew.")
     workers: int
     waiting_claims: int
     pools: list[PoolOut]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import insort
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
@@ -18,6 +18,8 @@ _FETCHED: Final = 128
 
 _KEPT: Final = 128
 """How many heads of a lane may stay in memory once they are stored."""
+
+_BEFORE_ALL: Final = Place(-(2**63), 0, 0)
 
 
 class Fetched(NamedTuple):
@@ -73,6 +75,8 @@ class Lanes:
         self._lanes: defaultdict[Lane, LaneView] = defaultdict(LaneView)
         self._fetch = fetch
         self._grown: set[Lane] = set()
+        self.arrived = {lane for lane, by_state in counts.items() if by_state.get(JobState.PENDING)}
+        """Lanes that may have a new first job since `LaneGroups` last looked, which empties it."""
         self.totals = dict.fromkeys(JobState, 0)
         """Jobs of the whole queue by state."""
         for lane, by_state in counts.items():
@@ -96,6 +100,7 @@ class Lanes:
             self._count(lane, before, -1)
         self._count(lane, job.state, 1)
         if job.state is JobState.PENDING:
+            self.arrived.add(lane)
             self._line_up(lane, job)
 
     def has_pending(self, lane: Lane) -> bool:
@@ -108,6 +113,11 @@ class Lanes:
         if not view.heads:
             self._read(lane, view)
         return view.heads[0]
+
+    def earliest(self, lane: Lane) -> Place:
+        """Return a place that is not behind the first pending job's; reads nothing."""
+        heads = self._lanes[lane].heads
+        return heads[0].place if heads else _BEFORE_ALL
 
     def pop(self, lane: Lane) -> Job:
         """Remove and return a lane's first pending job; it stays counted as pending until `moved`."""
@@ -164,6 +174,8 @@ class WorkingSet:
         self.running = {job.job_id: job for job in snapshot.in_progress}
         self.resources = {resource.resource_id: resource for resource in snapshot.resources}
         self.lanes = Lanes(snapshot.counts, self._fetch)
+        self.withdrawn = Counter(snapshot.withdrawn)
+        """Dead jobs that somebody withdrew, by team."""
         self._store = store
         self.changes = Changes()
         """What has changed since the last commit."""
@@ -233,6 +245,8 @@ class WorkingSet:
             self.running[job_id] = job
         else:
             self.running.pop(job_id, None)
+        if JobState.DEAD in (before, job.state) and job.last_error.startswith("withdrawn"):
+            self.withdrawn[job.spec.team] += 1 if job.state is JobState.DEAD else -1
         self._line_up(job)
         self.lanes.moved(job, before)
 

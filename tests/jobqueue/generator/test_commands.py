@@ -99,7 +99,7 @@ def test_files_make_the_journey_through_a_database(jobqueue: Command, site: Site
     jobqueue("generate", "--legacy-groups")
     taken = jobqueue("import", *database, "--json").document
     assert taken == {"added": 2, "existing": 0, "servers": 1, "unserved": 0, "others": [], "done_left_out": 0}
-    assert "jobs: 0 added, 2 were there already" in jobqueue("import", *database).err
+    assert "jobs: 0 added, 2 there already" in jobqueue("import", *database).err
     answer = jobqueue("export", *database, "--jobs-file", "j.json", "--resources-file", "r.json", "--json")
     assert answer.document == {"jobs": 2, "servers": 1, "files": ["j.json", "r.json"]}
     assert _read(site.root / "r.json") == _read(site.root / "resources.json")

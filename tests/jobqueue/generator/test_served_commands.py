@@ -35,9 +35,7 @@ def test_what_is_generated_can_be_sent_as_often_as_one_likes(run: Command, queue
     )  # fmt: skip
     site.add_instances("radio", 3)
     site.serve(alpha=[server("alpha-1"), server("alpha-2", compatible_task="radio")])
-    assert (
-        "jobs: 1 added, 2 were there already; policy servers: 2 registered" in run("generate", "--url", queue.url).err
-    )
+    assert "jobs: 1 added, 2 there already; policy servers: 2 registered" in run("generate", "--url", queue.url).err
     assert not (site.root / "jobs.json").exists()
     with queue.client as client:
         assert [job.id for job in client.all_jobs()] == ["alpha.radio.1", "alpha.radio.2", "alpha.radio.3"]

@@ -205,7 +205,11 @@ class Model:
         since = self.first_asked.setdefault(job.spec.job_id, now)
         waiters = [waiter for waiter in self._waiters() if self.jobs[waiter.job].spec.pool == pool]
         pending = {(one.spec.pool, one.spec.task) for one in self.jobs.values() if one.state is JobState.PENDING}
-        server = self._best(pool, task, self._wanted() | pending)
+        kinds = {
+            (one[0], frozenset(server.name for server in self.servers.values() if server.is_for(*one))): one
+            for one in self._wanted() | pending
+        }
+        server = self._best(pool, task, set(kinds.values()))
         if server is not None:
             self._assign(server, job, now, lease_s)
             return "reserved", server.name

@@ -81,6 +81,15 @@ def test_an_urgent_job_does_not_wait_for_its_teams_turn() -> None:
     assert queue.ids(count=6) == ["urgent0", "urgent1", "urgent2", "urgent3", "a0", "c0"]
 
 
+def test_an_urgent_job_for_a_busier_server_is_next_in_a_batch_once_the_others_are_as_busy(queue: Queue) -> None:
+    queue.add(server(0, "x", pool="a"), server(1, "y", pool="a"), server(2, pool="b"))
+    queue.submit(spec("b0", "b", pool="b"), spec("y0", "a", task="y", pool="a"))
+    queue.claim(count=2)
+    queue.submit(spec("b1", "b", pool="b"), *(spec(f"x{n}", "a", task="x", pool="a") for n in range(2)))
+    queue.submit(spec("y1", "a", task="y", pool="a", priority=1))
+    assert queue.ids(count=3) == ["x0", "y1", "b1"]
+
+
 def test_a_team_that_comes_late_catches_up_nothing() -> None:
     queue = three_teams(jobs=40)
     for _ in range(30):

@@ -82,6 +82,7 @@ def test_the_next_job_is_the_first_of_all_that_wait(steps: list[tuple[str, objec
             queue.commit()
             queue.restart()
         queue.ledger.validate()
+        assert queue.ledger.withdrawn(None) == sum(queue.job(job_id).is_withdrawn for job_id in dead)
         assert queue.ledger.lane_counts().get(LANE, {JobState.PENDING: 0})[JobState.PENDING] == len(places)
 
 

@@ -400,7 +400,7 @@ async def test_what_happens_to_jobs_is_logged_with_the_token(queue: Queue, caplo
     await queue.post("/v1/jobs/1/complete", {"lease_id": one["lease"]["lease_id"], "epoch": 1}, headers=header)
     lines = [record.getMessage() for record in caplog.records if record.name == "headgate.jobqueue.audit"]
     assert lines == [
-        f"token {token_id}: submitted 1 jobs, job '1'",
+        f"token {token_id}: submitted job '1'; new: 1",
         f"token {token_id}: claimed job '1' as worker 'w'",
         f"token {token_id}: completed job '1' epoch 1: done",
     ]
@@ -425,7 +425,7 @@ async def test_every_change_of_an_operator_is_in_the_audit_trail(queue: Queue, a
     entries = list(audit_entries())
     assert {entry.who for entry in entries} == {f"token test ({token_id})"}
     assert [(entry.what, entry.thing, entry.before, entry.after) for entry in entries] == [
-        ("jobqueue register", "team_a/0", "", "1 policy servers"),
+        ("jobqueue register", "team_a/0", "", "policy servers: 1"),
         ("jobqueue withdraw", "17", "pending", "dead: no more"),
         ("jobqueue requeue", "job '17'", "dead", "pending"),
         ("jobqueue change server", "team_a/0", "open: ", "draining: why"),

@@ -155,7 +155,7 @@ async def test_imports_that_contradict_what_is_there_stop_the_start(
     with pytest.raises(JobConflictError):
         async with running_server(live_settings, imports("u")):
             pass
-    assert [(one.what, one.after) for one in audit_entries()] == [("jobqueue import", "1 new jobs, 0 policy servers")]
+    assert [(one.what, one.after) for one in audit_entries()] == [("jobqueue import", "new jobs: 1; policy servers: 0")]
 
 
 def test_two_files_of_a_kind_are_refused(tmp_path: Path) -> None:

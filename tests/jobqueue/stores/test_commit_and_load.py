@@ -131,6 +131,15 @@ def test_counts_are_of_lanes_and_states(store: Store) -> None:
     }
 
 
+def test_withdrawn_jobs_are_counted_by_team(store: Store) -> None:
+    dead = [
+        (a_job(n), error) for n, error in enumerate(("withdrawn: late", "withdrawn", "boom: withdrawn", "Withdrawn"))
+    ]
+    store.commit(submitted(*(job for job, _ in dead)))
+    store.commit(changed(*(job._replace(state=JobState.DEAD, last_error=error) for job, error in dead)))
+    assert store.load().withdrawn == {dead[0][0].spec.team: 2}
+
+
 def test_a_servers_number_is_never_free_again(store: Store) -> None:
     store.commit(with_servers(a_server(0), a_server(4), a_server(1, pool="q/r")))
     store.commit(Changes(removed_resources={"p/4", "p/0", "q/r/1"}))

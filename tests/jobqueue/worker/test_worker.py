@@ -267,7 +267,7 @@ async def test_no_policy_server_in_time_is_an_error_of_its_own(site: QueueSite) 
         assert first is not None
         assert second is not None
         await first.reserve_server()
-        with pytest.raises(NoServerError, match="1 serve it"):
+        with pytest.raises(NoServerError, match="that serve it: 1"):
             await second.reserve_server(timeout_s=0.01)
 
 

@@ -10,7 +10,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from headgate.cli.output import AsJson, QueueUrl, print_json, print_table, say
+from headgate.cli.output import AsJson, QueueUrl, counted, print_json, print_table, say
 from headgate.cli.run import stop_on_signals
 from headgate.config import Settings, load_settings
 from headgate.core import SystemClock
@@ -98,7 +98,7 @@ def _print_tasks(progress: QueueProgress) -> None:
         scores = (None, None, None) if found is None else (found.mean, found.low, found.high)
         counts = (task.pending, task.in_progress, task.done, task.dead)
         rows.append((task.team, task.task, *counts, *scores, task.scores.unscored))
-    print_table(f"{len(rows)} teams × tasks", columns, rows, right=range(2, len(columns)))
+    print_table(counted(len(rows), "team × task", "teams × tasks"), columns, rows, right=range(2, len(columns)))
 
 
 def _sentence(result: DrainResult, settings: Settings) -> str:

@@ -279,7 +279,7 @@ def _print_skipped(made: Generation) -> None:
 
 
 def _say_taken(taken: Taken) -> None:
-    _say(f"jobs: {taken.added} added, {taken.existing} were there already; policy servers: {taken.servers} registered")
+    _say(f"jobs: {taken.added} added, {taken.existing} there already; policy servers: {taken.servers} registered")
     if taken.unserved:
         _say(f"{counted(taken.unserved, 'job')} cannot start: no policy server of their pool takes their task")
     if taken.others:

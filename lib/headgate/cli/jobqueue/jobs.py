@@ -49,26 +49,30 @@ _Team = Annotated[str | None, Parameter(help="Only jobs of this team.")]
 _Task = Annotated[str | None, Parameter(help="Only jobs of this task.")]
 _Limit = Annotated[int | None, Parameter(help="Maximum number of rows; by default 100, and all with --json; 0: all.")]
 _TABLE_ROWS: Final = 100
+_Lanes = Annotated[int, Parameter(help="Maximum number of rows of teams and tasks; 0: all. --json has all of them.")]
 Choice = TypeVar("Choice", bound=JobChoiceIn)
 
 
 def status(
     *,
+    limit: _Lanes = _TABLE_ROWS,
     url: QueueUrl = None,
     watch: Annotated[bool, Parameter(help="Refresh every two seconds, until Ctrl-C.")] = False,
     as_json: AsJson = False,
 ) -> int:
-    """Show jobs by state, teams by tasks, and pools of policy servers."""
+    """Show jobs by state, teams by tasks with the most pending jobs first, and pools of policy servers."""
+    if limit < 0:
+        raise InvalidInputError(f"--limit must be >= 0 (got {limit})")
     if watch and as_json:
         raise InvalidInputError("--watch shows tables; it cannot be combined with --json")
     with _client(url) as client:
         if watch:
-            return watched(lambda: _tables(client.statistics()), _WATCH_EVERY_S)
+            return watched(lambda: _tables(client.statistics(), limit), _WATCH_EVERY_S)
         found = client.statistics()
     if as_json:
         print_json(_document(found))
     else:
-        console().print(_tables(found))
+        console().print(_tables(found, limit))
     return 0
 
 
@@ -247,20 +251,24 @@ def remove(
     return tell({"removed": server}, f"{server} removed", as_json=as_json)
 
 
-def _tables(statistics: StatisticsOut) -> Group:
+def _tables(statistics: StatisticsOut, limit: int) -> Group:
     states = [state.value for state in JobState]
     whole = [*(statistics.jobs.get(state, 0) for state in JobState), statistics.workers, statistics.waiting_claims]
-    tables: list[Table] = [drawn_table("jobs", [*states, "workers", "waiting claims"], [whole], right=range(6))]
+    tables: list[Table | str] = [drawn_table("jobs", [*states, "workers", "waiting claims"], [whole], right=range(6))]
     if statistics.lanes:
+        busiest = sorted(statistics.lanes, key=lambda lane: (-lane.pending, -lane.in_progress))
         lanes = [
             (
                 lane.team, lane.task, lane.pool or None, lane.pending, lane.in_progress, lane.done, lane.dead,
                 "" if lane.is_served or not lane.pending else "no open server serves it",
             )
-            for lane in statistics.lanes
+            for lane in busiest[: limit or None]
         ]  # fmt: skip
         columns = ["team", "task", "pool", *states, "note"]
         tables.append(drawn_table("jobs by team and task", columns, lanes, right=range(3, 7)))
+        if hidden := [lane.pending for lane in busiest[len(lanes) :]]:
+            more = f"{counted(len(hidden), 'more row')} with {counted(sum(hidden), 'pending job')}"
+            tables.append(f"{more}: --limit 0 shows all, --json too")
     if statistics.pools:
         pools = [(p.pool, p.servers, p.busy, p.free, p.draining, p.down, p.waiting) for p in statistics.pools]
         columns = ["pool", "servers", "busy", "free", "draining", "down", "waiting jobs"]

@@ -73,7 +73,7 @@ def add(
     if as_json:
         print_json({**answer.model_dump(), "ids": [job.job_id for job in jobs]})
         return 0
-    known = f"; {answer.existing} were there already: --id gives a command a new id, to run it again"
+    known = f"; {answer.existing} there already: --id gives a command a new id, to run it again"
     _say(f"{counted(answer.added, 'job')} added{known if answer.existing else ''}")
     return 0
 

@@ -75,7 +75,7 @@ class CloudHandler(logging.Handler):
     def _send(self, lines: list[tuple[str, str]]) -> None:
         dropped, self._dropped = self._dropped, 0
         if dropped:
-            lines.append((f"{dropped} lines were dropped: the log grew faster than it could be sent", "WARNING"))
+            lines.append((f"{dropped} dropped from the log: it grew faster than it could be sent", "WARNING"))
         if not lines:
             return
         try:

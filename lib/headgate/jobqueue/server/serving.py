@@ -85,7 +85,7 @@ async def running_server(
         stack.callback(writer.close)
         if imports is not None:
             taken = await writer.do(imports.into)
-            after = f"{taken.added} new jobs, {len(imports.resources)} policy servers"
+            after = f"new jobs: {taken.added}; policy servers: {len(imports.resources)}"
             record_change("jobqueue import", "files of --import", after=after)
         tokens = open_tokens(settings.database)
         rate = Rate(settings.rate_per_s, settings.rate_burst)

@@ -61,8 +61,8 @@ async def submit(call: Call, body: SubmitIn) -> Answer[SubmitOut]:
     )
     submitted = changed.outcome
     if submitted is not None and submitted.added:
-        audit(call.caller, f"submitted {submitted.added} jobs, {named([spec.job_id for spec in specs])}")
-        _log.info("%d jobs submitted", submitted.added)
+        audit(call.caller, f"submitted {named([spec.job_id for spec in specs])}; new: {submitted.added}")
+        _log.info("Jobs submitted: %d", submitted.added)
     return changed.answer
 
 
@@ -207,7 +207,7 @@ async def withdraw_many(call: Call, body: WithdrawIn) -> Answer[WithdrawOut]:
     )  # fmt: skip
     if withdrawn := changed.outcome:
         await call.changed("withdraw", named(withdrawn), after=f"dead: {body.reason}")
-        _log.info("%d jobs withdrawn", len(withdrawn))
+        _log.info("Jobs withdrawn: %d", len(withdrawn))
     return changed.answer
 
 

@@ -37,8 +37,8 @@ async def register(call: Call, body: ResourcesIn) -> Answer[ResourcesOut]:
         lambda found: ok(ResourcesOut.model_construct(resources=list(map(ResourceOut.of, found.values())))),
     )
     if servers := changed.outcome:
-        await call.changed("register", ", ".join(servers), after=f"{len(servers)} policy servers")
-        _log.info("%d policy servers registered", len(servers))
+        await call.changed("register", ", ".join(servers), after=f"policy servers: {len(servers)}")
+        _log.info("Policy servers registered: %d", len(servers))
     return changed.answer
 
 
@@ -114,6 +114,7 @@ def statistics_of(
         pools &= usable
     return StatisticsOut.model_construct(
         jobs={state: jobs[state] for state in JobState},
+        withdrawn=ledger.withdrawn(teams),
         workers=len({job.worker for job in ledger.running() if teams is None or job.spec.team in teams}),
         waiting_claims=ledger.waiting_claims_of(teams),
         pools=_pools(ledger, sorted(pools)),

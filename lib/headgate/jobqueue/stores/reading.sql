@@ -13,6 +13,9 @@ INSERT INTO migrations (version, name, applied_at) VALUES (:version, :name, :app
 -- name: counts
 SELECT team, pool, task, state, count(*) FROM jobs GROUP BY team, pool, task, state;
 
+-- name: withdrawn
+SELECT team, count(*) FROM jobs WHERE state = 'dead' AND substr(last_error, 1, 9) = 'withdrawn' GROUP BY team;
+
 -- name: in_progress
 SELECT {job_columns} FROM jobs WHERE state = 'in_progress' ORDER BY seq;
 

@@ -151,6 +151,7 @@ class Store(ABC):
         resources = map(resource_of_row, self._select("resources", {}))
         return Snapshot(
             counts=dict(counts),
+            withdrawn=dict(self._select("withdrawn", {})),
             in_progress=list(map(job_of_row, self._select("in_progress", {}))),
             resources=sorted(resources, key=lambda resource: (resource.spec.pool, resource.index)),
             next_seq=last_seq + 1,
@@ -254,7 +255,7 @@ class Store(ABC):
 def check_found(batch: Batch, found: int) -> None:
     """Refuse a batch with rows that are not in the database."""
     if batch.must_match and found != len(batch.rows):
-        raise StoreFailedError(f"{len(batch.rows)} jobs had to be changed, but {found} of them are in the database")
+        raise StoreFailedError(f"jobs to be changed: {len(batch.rows)}, but in the database: {found}")
 
 
 @dataclass(frozen=True, slots=True)

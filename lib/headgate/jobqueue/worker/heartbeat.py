@@ -77,7 +77,7 @@ class Heartbeat:
             refs = [lease.ref for lease in leases]
             renewals = (await self._client.renew(refs, _ONCE, longest_s=_LONGEST_RENEWAL_S)).renewals
         except HeadgateError as error:
-            _log.warning("The leases of %d jobs could not be renewed: %s", len(leases), error.message)
+            _log.warning("Leases could not be renewed (jobs: %d): %s", len(leases), error.message)
         # A lease not confirmed below is renewed again after a while, not at once.
         self.leases.unconfirmed(leases, self._clock.monotonic())
         for lease, server, renewal in zip(leases, used, renewals, strict=False):

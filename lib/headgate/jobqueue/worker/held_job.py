@@ -229,7 +229,7 @@ class HeldJob(ClaimedWork):
                 )
         raise NoServerError(
             f"job {self.id!r} got no policy server within {timeout_s:g} s "
-            f"({answer.serving} serve it, {answer.ahead} jobs are ahead)"
+            f"(servers that serve it: {answer.serving}, jobs ahead: {answer.ahead})"
         )
 
     async def release_server(self) -> None:

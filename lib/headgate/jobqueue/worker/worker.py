@@ -257,7 +257,7 @@ class Worker:
 
         def terminate() -> None:
             if not self._is_terminated:
-                _log.info("SIGTERM: giving back %d jobs", len(self.held))
+                _log.info("SIGTERM: giving back the jobs in hand: %d", len(self.held))
                 self._is_terminated = True
                 task.cancel()
 

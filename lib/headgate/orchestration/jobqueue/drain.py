@@ -28,6 +28,7 @@ from headgate.run import (
     QueueProgress,
     drain_queue,
 )
+from headgate.telemetry import counted
 
 
 async def job_queue_for(name: str) -> JobQueueServer:
@@ -50,7 +51,7 @@ def checked_command(workers: int, command: Sequence[str]) -> None:
     """
     if workers and not command:
         raise errors.InvalidInputError(
-            f"{workers} workers have no command to run",
+            f"no command to run for {counted(workers, 'worker')}",
             next_step='Give `command`, as in ["headgate", "jobqueue", "evaluate"].',
         )
     if command and not workers:
@@ -82,18 +83,18 @@ def progress_rows(progress: QueueProgress) -> list[dict[str, str]]:
 def progress_sentence(progress: QueueProgress) -> str:
     """Return the progress of a queue in one line."""
     parts = [
-        f"{progress.count(JobState.DONE):,} of {progress.jobs:,} jobs done",
-        f"{progress.count(JobState.IN_PROGRESS):,} in progress by {progress.workers:,} workers",
+        f"{progress.count(JobState.DONE):,} of {counted(progress.jobs, 'job')} done",
+        f"{progress.count(JobState.IN_PROGRESS):,} in progress by {counted(progress.workers, 'worker')}",
         f"{progress.count(JobState.PENDING):,} pending",
         *_stuck(progress),
-        f"{progress.collected + progress.waiting:,} results collected",
+        f"{counted(progress.collected + progress.waiting, 'result')} collected",
     ]
     return "; ".join(parts)
 
 
 def _stuck(progress: QueueProgress) -> Iterator[str]:
     if progress.unserved:
-        yield f"{progress.unserved:,} of them wait for a policy server that takes them"
+        yield f"{progress.unserved:,} of them without a policy server that takes them"
     if dead := progress.count(JobState.DEAD):
         yield f"{dead:,} dead"
 
@@ -102,11 +103,11 @@ def drain_sentence(result: DrainResult) -> str:
     """Return the result of a drain in one line."""
     progress = result.progress
     parts = [
-        f"{result.stopped_by}: {progress.count(JobState.DONE):,} of {progress.jobs:,} jobs done",
-        f"{result.stored:,} samples stored",
+        f"{result.stopped_by}: {progress.count(JobState.DONE):,} of {counted(progress.jobs, 'job')} done",
+        f"{counted(result.stored, 'sample')} stored",
     ]
     if progress.open_jobs:
-        parts.append(f"{progress.open_jobs:,} jobs left")
+        parts.append(f"{counted(progress.open_jobs, 'job')} left")
     parts += _stuck(progress)
     if progress.unscored:
         parts.append(f"{progress.unscored:,} without a score")

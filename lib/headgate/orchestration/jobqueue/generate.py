@@ -23,6 +23,7 @@ from headgate.orchestration.artifacts import publish
 from headgate.orchestration.jobqueue.drain import job_queue_for
 from headgate.orchestration.pages import MAX_ROWS
 from headgate.orchestration.run_state import library_logs_in_run, run_logger
+from headgate.telemetry import counted
 
 
 async def run_generation(
@@ -100,13 +101,13 @@ def _write(made: Generation, folder: Path) -> list[str]:
 
 
 def _sentence(made: Generation, taken: Taken | None, files: Sequence[str], *, is_dry: bool) -> str:
-    parts = [f"{len(made.jobs):,} jobs of {len(made.teams):,} teams"]
+    parts = [f"{counted(len(made.jobs), 'job')} of {counted(len(made.teams), 'team')}"]
     if skipped := sum(one.jobs for one in made.skipped):
         parts.append(f"{skipped:,} skipped")
     if taken is not None:
-        parts.append(f"{taken.added:,} are new in the queue, {taken.existing:,} were there already")
+        parts.append(f"{taken.added:,} new in the queue, {taken.existing:,} there already")
         if taken.unserved:
-            parts.append(f"{taken.unserved:,} of them wait for a policy server that takes them")
+            parts.append(f"{taken.unserved:,} of them without a policy server that takes them")
     if files:
         parts.append(f"written to {Path(files[0]).parent}")
     if is_dry:
