@@ -446,6 +446,7 @@ class Run:
                     await requests.batches.close()
                 if self.plan.notices is not None:
                     await self.plan.notices.pass_on(self._told)
+                await self._told.flush()
 
     async def _close(self) -> tuple[int, int, frozenset[Cell]]:
         journal, left_out = self.journal.journal, self._demand.left_out
@@ -586,6 +587,7 @@ class Run:
             await self._clock.sleep(parts.settings.status_interval_s)
             if await self._demand.adopt():
                 self._loop.wake()
+            await self._told.flush()
             await self._sink.look()
             self._emit(
                 StatusReported(
