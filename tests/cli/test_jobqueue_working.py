@@ -224,6 +224,6 @@ def test_a_legacy_address_with_its_token_stays_out_of_the_settings_of_an_array_t
     worker.chmod(0o755)
     environ = {name: value for name, value in os.environ.items() if name != "HEADGATE_JOBQUEUE_URL"}
     environ |= {"JOB_QUEUE_URL": "http://worker:hgq_1@queue", "EVAL_COMMAND": "true", "EVAL_HEADGATE": str(worker)}
-    script = ["bash", ROOT / "deployments/slurm/eval.sh"]
+    script = ["bash", str(ROOT / "deployments/slurm/eval.sh")]
     said = subprocess.run(script, env=environ, stdout=subprocess.PIPE, text=True, check=True)
     assert said.stdout.splitlines()[0] == "http://worker:hgq_1@queue|", "such an address is refused as a setting"
