@@ -35,10 +35,8 @@ readonly WRONG_INPUT=2  # exit status: it would fail in the same way again
 say() { printf '%s eval.sh[%s]: %s\n' "$(date +%FT%T)" "${SLURM_JOB_ID:-$$}" "$*"; }
 stop() { say "$*" >&2; exit "$WRONG_INPUT"; }
 
-url=${HEADGATE_JOBQUEUE_URL:-${JOB_QUEUE_URL:-}}
-[ -n "$url" ] || stop "HEADGATE_JOBQUEUE_URL is not set: export the queue's address, then run sbatch again"
+[ -n "${HEADGATE_JOBQUEUE_URL:-${JOB_QUEUE_URL:-}}" ] || stop "HEADGATE_JOBQUEUE_URL is not set: export the queue's address, then run sbatch again"
 [ -n "${EVAL_COMMAND:-}" ] || stop "EVAL_COMMAND is not set: export the command that evaluates a job, then run sbatch again"
-export HEADGATE_JOBQUEUE_URL=$url
 
 running="" # process id of the worker, or of the pause before the next one
 is_ending=""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Command
+from tests.house.tree import ROOT
 from tests.jobqueue.worker.queue_site import QueueSite, queue_site
 
 
@@ -213,3 +216,14 @@ def test_a_worker_whose_token_is_refused_ends_as_with_a_wrong_option(
         monkeypatch.setenv("HEADGATE_JOBQUEUE_TOKEN", held)
         said = headgate("jobqueue", "work", "--command", "true")
         assert (said.status, why in said.err) == (2, True), said.err
+
+
+def test_a_legacy_address_with_its_token_stays_out_of_the_settings_of_an_array_task(tmp_path: Path) -> None:
+    worker = tmp_path / "headgate"
+    worker.write_text('#!/bin/sh\necho "$JOB_QUEUE_URL|$HEADGATE_JOBQUEUE_URL"\n')
+    worker.chmod(0o755)
+    environ = {name: value for name, value in os.environ.items() if name != "HEADGATE_JOBQUEUE_URL"}
+    environ |= {"JOB_QUEUE_URL": "http://worker:hgq_1@queue", "EVAL_COMMAND": "true", "EVAL_HEADGATE": str(worker)}
+    script = ["bash", str(ROOT / "deployments/slurm/eval.sh")]
+    said = subprocess.run(script, env=environ, stdout=subprocess.PIPE, text=True, check=True)
+    assert said.stdout.splitlines()[0] == "http://worker:hgq_1@queue|", "such an address is refused as a setting"

@@ -96,9 +96,10 @@ def test_a_folder_that_the_node_does_not_have_is_no_reason_to_fail(tmp_path: Pat
     assert CommandWork([sys.executable, "-c", ""], {}, str(tmp_path / "nowhere")).run().status == 0
 
 
-def test_what_a_command_started_ends_with_its_host_however_that_dies(tmp_path: Path) -> None:
+@pytest.mark.parametrize("first", ["", "exec >/dev/null 2>&1; sleep 0.2; "], ids=["", "with its output elsewhere"])
+def test_what_a_command_started_ends_with_its_host_however_that_dies(tmp_path: Path, first: str) -> None:
     started = tmp_path / "started"
-    command = ["sh", "-c", f"sleep 300 & echo $! >{started}; wait"]
+    command = ["sh", "-c", f"{first}sleep 300 & echo $! >{started}; wait"]
     program = f"from headgate.placement.cluster.command import CommandWork; CommandWork({command!r}, {{}}).run()"
     with subprocess.Popen([sys.executable, "-c", program], start_new_session=True) as host:
         # Host, shell, sleep, and a guard that has left its parent.

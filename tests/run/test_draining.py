@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -13,6 +15,7 @@ from headgate.core.errors import InvalidSettingError, StoreError, UnknownEnviron
 from headgate.core.events import (
     CampaignStarted,
     CampaignStopped,
+    DailyBudgetFreed,
     Event,
     JournalBlocked,
     JournalRecovered,
@@ -231,21 +234,36 @@ class Heard(list[Event]):
         self._stream.emit(event)
 
 
-def test_a_run_whose_disk_is_full_tells_of_it_and_ends_when_it_is_stopped(world: World, monkeypatch) -> None:
+@pytest.mark.parametrize("recovers", [False, True])
+def test_a_run_whose_disk_is_full_tells_of_it_and_ends_when_it_is_stopped(
+    world: World, monkeypatch, recovers: bool
+) -> None:
     told: list[Notice] = []
 
     async def fill_disk(campaign: Run, clock: LoopClock) -> None:
-        def full(*_: object, **__: object) -> None:
-            raise sqlite3.OperationalError("database or disk is full")
+        journal, is_full = campaign.journal.journal, True
+
+        def fails_while_full(method: Callable[..., Any]) -> Callable[..., Any]:
+            def called(*given: Any, **named: Any) -> Any:
+                if is_full:
+                    raise sqlite3.OperationalError("database or disk is full")
+                return method(*given, **named)
+
+            return called
 
         await clock.sleep(100)
+        assert await campaign._told.claim("budget.exhausted model/m", 1.0, 0.0)
         for name in ("accept", "open", "adopt", "next_batch", "claim_notice", "release_notice"):
-            monkeypatch.setattr(campaign.journal.journal, name, full)
+            monkeypatch.setattr(journal, name, fails_while_full(getattr(journal, name)))
+        world.events.append(DailyBudgetFreed("m", "requests", 1.0))  # what ends holds up nothing that begins
         await clock.sleep(3_000)
         assert [one.kind for one in told] == ["run.stalled"]
         assert "samples due: the journal cannot be written: database or disk is full" in told[0].text
-        for _ in range(2):  # what ends is told only where it is known to have begun
-            world.events.append(RunMoved("main", 1.0))
+        if recovers:
+            is_full = False
+            await clock.sleep(100)
+            assert journal.told_notices() == []
+        world.events.append(RunMoved("main", 1.0))
 
     notices = Notices([told.append])
     world.events = Heard(notices)

@@ -145,7 +145,7 @@ async def test_a_store_that_cannot_be_read_for_a_while_ends_nothing(
         nonlocal reads
         if "error" in given.get("columns", ()):  # of the follower; the run that it starts reads other columns
             reads += 1
-            if reads in {2, 3, 5}:
+            if reads in {2, 3, 5} or reads >= 100:
                 raise StoreError("the bucket is away")
         return await scan(store, *asked, **given)
 
@@ -157,10 +157,11 @@ async def test_a_store_that_cannot_be_read_for_a_while_ends_nothing(
     monkeypatch.setattr(following, "RETRY_S", 0.01)
     result = await follow(tmp_path, changes={"instances": 2}, until_idle=False, stop=stop, on_curve=on_curve)
     assert (result.evaluated, len(points)) == (("step_1",), 1)
-    reads = 1
     write(tmp_path, step_2="solver")
-    with pytest.raises(StoreError, match="away"):
-        await follow(tmp_path)
+    for how in ({}, {"until_idle": False, "duration_s": 0.5}):
+        reads = 98
+        with pytest.raises(StoreError, match="away"):
+            await follow(tmp_path, **how)
 
 
 async def test_a_folder_that_is_gone_for_a_while_ends_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

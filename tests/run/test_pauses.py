@@ -20,6 +20,7 @@ from headgate.core.events import (
 from headgate.run import Run
 from headgate.run.matrix import MatrixTaskProvider
 from headgate.simulation import LoopClock, ServiceTime
+from headgate.storage import Opening
 from tests.run.run_world import World, models
 
 RATES = {"affine:sat": 8_640.0}
@@ -168,6 +169,24 @@ def test_a_model_that_stays_down_is_given_up_and_the_others_are_completed(world:
     assert again.given_up == {}, "a later run begins without its errors"
     scored = [s for s in world.samples_of("m000@main") if s.score is not None]
     assert len(scored) == 80 - 18, "what was withdrawn is taken; `failed` would have what failed taken again, too"
+
+
+def test_what_a_dead_process_left_of_a_model_that_is_given_up_is_withdrawn(world: World) -> None:
+    adopted = 0
+
+    async def leave(campaign: Run, clock: LoopClock) -> None:
+        nonlocal adopted
+        while not world.of(ModelGivenUp):
+            await clock.sleep(1)
+        await clock.sleep(5)  # its own tasks are withdrawn
+        left = Opening("m000@main", "affine:sat", campaign.now(), 0.0, 400, sequence=999, stage="sample.2")
+        adopted = await campaign._demand.adopt([left])
+
+    rates, script = {"affine:sat": 100.0}, failing("m000", ErrorKind.AUTH, 1e9)
+    about = {"script": script, "during": leave, "plan": matrix(400, *rates), "duration_s": 50_000}
+    result = world.run(models(2, max_parallel=1), rates, **about)
+    assert (adopted, result.open_tasks, result.stopped_by) == (1, 0, "everything is done")
+    assert {sample.stage for sample in world.samples_of("m000@main")} == {"sample"}
 
 
 def test_a_used_up_quota_costs_a_sample_for_each_pause_until_its_model_is_given_up(world: World) -> None:

@@ -56,19 +56,6 @@ def test_a_removed_model_stops_and_its_queued_tasks_are_withdrawn(world: World) 
     assert result.open_tasks < len(left) + 40
 
 
-def test_a_model_that_comes_back_to_the_roster_of_a_matrix_is_sampled_to_its_end(world: World) -> None:
-    result = world.run(
-        ChangingRoster(models(2), models(1), models(2)),
-        RATES,
-        service=ServiceTime(10.0),
-        settings={**REFRESH, "num_evaluation_workers": 2},
-        plan={"provider": MatrixTaskProvider(list(RATES), 40), "stop_when_idle": True},
-    )
-    assert next(event.removed for event in world.of(RosterRefreshed)) == ("m001@main",)
-    assert Counter(s.model for s in world.store.samples) == {"m000@main": 40, "m001@main": 40}
-    assert result.left_out == frozenset(), "what this run itself has or had is left to nobody"
-
-
 def test_withdrawn_tasks_do_not_come_back_after_a_restart(world: World) -> None:
     slow = {"service": ServiceTime(100.0), "settings": {**REFRESH, "num_evaluation_workers": 1}}
     world.run(ChangingRoster(models(2), models(1)), RATES, duration_s=150, **slow)

@@ -272,6 +272,8 @@ def test_a_ranking_of_a_running_process_follows_what_was_invalidated(world: Worl
         while tasks() < before and not running.done():  # noqa: ASYNC110 - of virtual time
             await asyncio.sleep(1)
         again = {sample.model for sample in store.samples if sample.stage == "sample.2"}
+        run._settling.give_up("m002@main", "its service fails")
+        assert not await run._settling.recount(store), "m001 has nobody left to be compared with"
         run.stop("seen enough")
         await running
         return before, after, again

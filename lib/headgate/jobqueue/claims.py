@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Final
 
 from headgate.core import TimerHeap
-from headgate.jobqueue.job import Job, JobState, Lane, Place
+from headgate.jobqueue.job import WITHDRAWN, Job, JobState, Lane, Place
 from headgate.jobqueue.outcomes import (
     ClaimRequest,
     CompleteOutcome,
@@ -226,7 +226,7 @@ class Claims:
         ended = job._replace(
             state=JobState.DEAD if is_dead else JobState.PENDING,
             failures=failures,
-            last_error=error[:ERROR_CHARS],
+            last_error=f"{'failed: ' * error.startswith(WITHDRAWN)}{error}"[:ERROR_CHARS],
             finished_at=at.wall if is_dead else 0.0,
         )
         as_it_is_now = self._end(ended, what, at, note=ended.last_error)

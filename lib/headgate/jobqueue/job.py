@@ -9,6 +9,9 @@ from typing import Final, NamedTuple
 DEFAULT_MAX_ATTEMPTS: Final = 3
 """A job that failed, or whose worker died, this often is dead: it would take down one worker after another."""
 
+WITHDRAWN: Final = "withdrawn"
+"""Begins the last error of jobs that somebody has withdrawn, and of no others."""
+
 
 class JobState(StrEnum):
     """A job's state; `done` and `dead` are terminal, and only `requeue` leads out of `dead`."""
@@ -116,7 +119,7 @@ class Job(NamedTuple):
     @property
     def is_withdrawn(self) -> bool:
         """Whether somebody made it dead, rather than its failures."""
-        return self.state is JobState.DEAD and self.last_error.startswith("withdrawn")
+        return self.state is JobState.DEAD and self.last_error.startswith(WITHDRAWN)
 
     @property
     def place(self) -> Place:

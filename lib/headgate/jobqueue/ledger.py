@@ -14,7 +14,7 @@ from itertools import count
 
 from headgate.jobqueue.claims import ERROR_CHARS, Claims
 from headgate.jobqueue.errors import InvalidJobError, JobConflictError, WrongStateError
-from headgate.jobqueue.job import Job, JobSpec, JobState, Lane
+from headgate.jobqueue.job import WITHDRAWN, Job, JobSpec, JobState, Lane
 from headgate.jobqueue.outcomes import (
     ClaimRequest,
     Ended,
@@ -181,7 +181,7 @@ class Ledger:
             return Unknown(job_id)
         if job.state in (JobState.DONE, JobState.DEAD):
             raise WrongStateError(f"job {job_id!r} is {job.state}; only pending and running jobs can be withdrawn")
-        error = f"withdrawn: {reason}"[:ERROR_CHARS] if reason else "withdrawn"
+        error = f"{WITHDRAWN}: {reason}"[:ERROR_CHARS] if reason else WITHDRAWN
         dead = job._replace(state=JobState.DEAD, finished_at=at.wall, last_error=error)
         if job.state is JobState.IN_PROGRESS:
             return Ended(self.claims.withdraw(dead, reason, at))

@@ -90,6 +90,9 @@ class DemandSide:
             self._own.add((task.model, task.environment, task.sequence))
             if self._goes_into_line(task):
                 self._enqueue(task.model, [task], now)
+        given_up = self._settling.given_up
+        if gone := {(task.model, task.environment): given_up[task.model] for task in tasks if task.model in given_up}:
+            self._settling.leave(gone)  # in a closed lane they would keep the run from its end
         return len(tasks)
 
     @property

@@ -206,6 +206,7 @@ class _Follower:
         now = asyncio.get_running_loop().time
         began = now()
         every_s = LOOK_EVERY_REMOTE_S if self.folder.is_remote else LOOK_EVERY_S
+        until = -math.inf if until_idle else math.inf if duration_s is None else began + duration_s
         curve = _curve_of(await self._samples())
         if self.on_curve is not None and curve.points:
             await self.on_curve(curve, None)
@@ -217,7 +218,7 @@ class _Follower:
             whole = await self._whole(now(), can_wait=not until_idle)
             due = await self._next(whole, -math.inf if until_idle else now())
             if due is not None:
-                curve = await self._evaluate(due, stop, can_wait=not until_idle)
+                curve = await self._evaluate(due, stop, until)
             elif until_idle and (not self.folder.watch.is_settling or now() - began > SETTLE_FOLDER_S + every_s):
                 stopped_by = await asyncio.to_thread(self._nothing_left)
                 break
@@ -267,12 +268,11 @@ class _Follower:
         due += [one for one in newest if self._retries.get(one.name, (math.inf,))[0] <= now]
         return due[0] if due else None
 
-    async def _evaluate(self, checkpoint: Checkpoint, stop: asyncio.Event, *, can_wait: bool) -> CheckpointCurve:
+    async def _evaluate(self, checkpoint: Checkpoint, stop: asyncio.Event, until: float) -> CheckpointCurve:
         """Evaluate a checkpoint unless its scores are complete; report and return the curve with it."""
         key = f"{self.order.model_name}@{checkpoint.name}"
         self._tried[checkpoint.name] = checkpoint
-        patience = stop if can_wait else None
-        samples = await self._samples(patience)
+        samples = await self._samples(stop, until)
         if self._is_whole(samples, key):
             return _curve_of(samples)
         await self._tell(CheckpointFound(key, checkpoint.step, checkpoint.path, checkpoint.size_bytes))
@@ -285,7 +285,7 @@ class _Follower:
         _, rest_s = self._retries.pop(checkpoint.name, (0.0, RETRY_S))
         if key in result.given_up or result.in_hand:
             self._retries[checkpoint.name] = (asyncio.get_running_loop().time() + rest_s, 3 * rest_s)
-        samples = await self._samples(patience)
+        samples = await self._samples(stop, until)
         curve = _curve_of(samples)
         if result.stopped_by.startswith(DRAINED):
             stop.set()
@@ -318,10 +318,10 @@ class _Follower:
             **self.watch,
         )
 
-    async def _samples(self, patience: asyncio.Event | None = None) -> pl.DataFrame:
+    async def _samples(self, stop: asyncio.Event | None = None, until: float = -math.inf) -> pl.DataFrame:
         """Return this campaign's samples of this model's checkpoints, on the tasks of the order.
 
-        While the store cannot be read, try again until `patience` is set; without it, raise `StoreError`.
+        While the store cannot be read, try again until `stop` or the event loop's time `until`; then raise StoreError.
         """
         columns = [*LEADERBOARD_COLUMNS, "campaign", "sequence", "error"]
         while True:
@@ -329,10 +329,10 @@ class _Follower:
                 found = (await self.store.scan(columns=columns)).frame
                 break
             except StoreError as error:
-                if patience is None or patience.is_set():
+                if stop is None or stop.is_set() or asyncio.get_running_loop().time() >= until:
                     raise
                 await self._tell(CheckpointsUnread(self.store.url, error.message))
-                await until_set(patience, RETRY_S)
+                await until_set(stop, RETRY_S)
         ours = pl.col("model").str.starts_with(f"{self.order.model_name}@")
         return self.tasks.of(found.filter(pl.col("campaign") == self.settings.campaign, ours))
 

@@ -89,16 +89,30 @@ class SharedLearning:
 
 
 class ToldNotices:
-    """Implements `headgate.telemetry.Told`. Owned by the run; what ends is told once its journal can be written."""
+    """Implements `headgate.telemetry.Told`. Owned by the run; notices of what begins do not wait for its journal."""
 
     def __init__(self, journal: JournalThread) -> None:
-        write, of = journal.write, journal.journal
-        self.release = lambda key: write(of.release_notice, key)
-        self.lasting = lambda: write(of.told_notices)
-        self._journal = journal
+        self.lasting = lambda: journal.write(journal.journal.told_notices)
+        self._call, self._of = journal.call, journal.journal
+        self._ended: set[str] = set()
 
     async def claim(self, key: str, at: float, again_before: float) -> bool:
         """Return whether to tell of this now; while the journal is away, rather twice than not at all."""
+        await self.flush()
         with contextlib.suppress(*JOURNAL_AWAY):
-            return await self._journal.call(self._journal.journal.claim_notice, key, at, again_before)
+            return await self._call(self._of.claim_notice, key, at, again_before)
         return True
+
+    async def release(self, key: str) -> bool:
+        """Return whether to tell that this has ended; while the journal is away, only `flush` notes it."""
+        with contextlib.suppress(*JOURNAL_AWAY):
+            return await self._call(self._of.release_notice, key)
+        self._ended.add(key)
+        return False
+
+    async def flush(self) -> None:
+        """Note in the journal what ended while it was away."""
+        with contextlib.suppress(*JOURNAL_AWAY):
+            for key in list(self._ended):
+                await self._call(self._of.release_notice, key)
+                self._ended.discard(key)

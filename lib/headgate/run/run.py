@@ -438,14 +438,14 @@ class Run:
 
     async def _wait_until_durable(self) -> None:
         """Wait `STOP_WITHIN_S` at most for the journal to have the last samples, batches and notices, or else go on."""
-        requests = self._parts.requests
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(STOP_WITHIN_S):
                 await self._acceptance.drained()
-                if requests is not None and requests.batches is not None:
+                if (requests := self._parts.requests) is not None and requests.batches is not None:
                     await requests.batches.close()
                 if self.plan.notices is not None:
                     await self.plan.notices.pass_on(self._told)
+                await self._told.flush()
 
     async def _close(self) -> tuple[int, int, frozenset[Cell]]:
         journal, left_out = self.journal.journal, self._demand.left_out
@@ -500,8 +500,7 @@ class Run:
     def _due(self, model: str) -> int:
         """Return how many samples of a model need an engine: those in progress, and those able to start."""
         dispatcher, requests = self._parts.dispatcher, self._parts.requests
-        lane = dispatcher.lanes.get(model)
-        if lane is None or requests is None:
+        if requests is None or (lane := dispatcher.lanes.get(model)) is None:
             return 0
         is_held = lane.held_until is not None or requests.budgets.stop_of(model) is not None
         return dispatcher.in_flight(model) + (0 if is_held else dispatcher.queued(model))
@@ -586,6 +585,7 @@ class Run:
             await self._clock.sleep(parts.settings.status_interval_s)
             if await self._demand.adopt():
                 self._loop.wake()
+            await self._told.flush()
             await self._sink.look()
             self._emit(
                 StatusReported(

@@ -116,7 +116,7 @@ class Settling:
             gone = await store.invalid(campaign, 0.0)
             if self._ranking is not None:
                 invalid = await store.to_resample(campaign, every=True)
-                again = [one for one in invalid if self._ranking.has(*one[1:3]) and one[0] not in self._ranked]
+                again = [one for one in invalid if self._ranking.has(*one[1:3]) and not self.why_left(*one[:2])]
                 left_out = {one[:3] for one in gone}
                 taken = [(*one[:2], *one[3:]) for one in self._taken if one[:3] not in left_out]
                 self._ranking.recount([*rows, *taken], self._ranked)

@@ -31,7 +31,7 @@ _MOVED_S: Final = 60.0
 """Maximum shift of a request's copies, to earlier or later."""
 
 _LONGEST_DAYS: Final = 31
-"""Several times the longest public trace; a day takes a policy about two seconds."""
+"""Several times the longest public trace of these forms; a day takes a policy about two seconds."""
 
 _COLUMNS: Final = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
 _TIME_FORMAT: Final = "%Y-%m-%d %H:%M:%S%.f"

@@ -135,7 +135,7 @@ async def test_withdrawn_jobs_are_requeued_by_name_alone(queue: Queue, monkeypat
     await queue.submit(*({"id": f"{number}", "team": "a", "task": "t"} for number in range(4)))
     await queue.post("/v1/jobs/0/withdraw", {})
     await queue.post("/v1/jobs/withdraw", {"job_ids": ["1", "2"], "reason": "one submission a day"})
-    await queue.post("/v1/jobs/3/fail", {**await queue.claimed(), "error": "it broke", "retry": False})
+    await queue.post("/v1/jobs/3/fail", {**await queue.claimed(), "error": "withdrawn cash", "retry": False})
     assert (await queue.post("/v1/dead-jobs/requeue", {"team": "a"})).json() == {"requeued": ["3"]}
     assert (await queue.post("/v1/dead-jobs/requeue", {"job_ids": ["1"]})).json() == {"requeued": ["1"]}
 

@@ -87,3 +87,18 @@ async def test_a_run_whose_process_of_hosts_cannot_be_started_for_a_while_joins_
     speaker.chmod(0o755)
     await until(EnvironmentClusterJoined, "joined")
     await tested.close()
+
+
+async def test_a_process_of_hosts_that_says_what_cannot_be_handled_keeps_no_run_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    speaker = tmp_path / "speaker"
+    speaker.write_text("#!/bin/sh\necho 5\n")
+    speaker.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(speaker))
+    tested = EnvironmentHosts(Settings(journal=tmp_path), "run", emit=lambda _: None)
+    async with asyncio.timeout(20):
+        with pytest.raises(TypeError, match="int"):
+            await tested.start()
+        with pytest.raises(TypeError, match="int"):
+            await tested.close()

@@ -148,8 +148,8 @@ def requeue(
     *job_ids: Annotated[str, Parameter(help="Ids of dead jobs.")],
     team: _Team = None,
     task: _Task = None,
-    every: Annotated[bool, Parameter(name="--all", help="All dead jobs.")] = False,
-    withdrawn: Annotated[bool, Parameter(help="Those that were withdrawn, too.")] = False,
+    every: Annotated[bool, Parameter(name="--all", help="All jobs that failed.")] = False,
+    withdrawn: Annotated[bool, Parameter(help="Jobs that were withdrawn, too.")] = False,
     url: QueueUrl = None,
     as_json: AsJson = False,
 ) -> int:

@@ -272,7 +272,7 @@ class Quota(Iterator[None]):
         self.left = math.inf if max_jobs is None else max_jobs
 
     def __next__(self) -> None:
-        if not self.left:
+        if self.left <= 0:
             raise StopIteration
         self.left -= 1
 

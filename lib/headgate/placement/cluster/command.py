@@ -87,7 +87,7 @@ class CommandWork:
         if process is None:
             return CommandEnded(143)
         assert process.stdout is not None, "it was started with a pipe"
-        with process, _guarded(process.pid):
+        with _guarded(process.pid), process:  # until it has ended: it may close its output long before
             while line := process.stdout.readline(_LONGEST_LINE):  # a longer one is read, and shown, in parts
                 with self._lock:
                     self._lines.append(line.rstrip("\n"))

@@ -117,6 +117,9 @@ class EnvironmentHosts:
             EnvironmentHostsError: if it cannot be joined. A cluster that is lost later is joined again.
         """
         self._process_keeper = asyncio.get_running_loop().create_task(self._keep_process())
+        await asyncio.wait((self._process_keeper, self._joined), return_when=asyncio.FIRST_COMPLETED)
+        if self._process_keeper.done():
+            self._process_keeper.result()  # raises if it has a defect; then nobody joins
         await self._joined
 
     async def keep(self, dispatcher: Dispatcher) -> None:
@@ -143,6 +146,8 @@ class EnvironmentHosts:
                 self._process.kill()
             self._process_keeper.cancel()
             await asyncio.wait([self._process_keeper])
+            if not self._process_keeper.cancelled():
+                self._process_keeper.result()
 
     def held_by(self) -> str:
         """Return what a task without a seat waits for, in words."""
