@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from headgate.core import Sample, Task
@@ -161,6 +161,28 @@ class Settling:
             for model in models:
                 self._ranking.leave(model)
             self._rank()
+
+    def pace(self, matrix: MatrixTaskProvider, pending: Iterable[Task]) -> None:
+        """Set how far each model may go ahead of those with which it is still compared.
+
+        Models that are served from weights have no limit: they would take turns on the accelerators.
+
+        Args:
+            matrix: gives the tasks.
+            pending: samples not opened yet.
+        """
+        if self._ranking is None:
+            return
+        parts = self._parts
+        waiting = Counter(task.model for task in (*pending, *parts.batches.items(), *parts.dispatcher.aside.values()))
+
+        def begun(model: str) -> int:
+            queued = waiting[model] + parts.dispatcher.queued(model)
+            return matrix.reached(model) - queued // len(parts.environments)
+
+        served = {key for key, sampler in parts.samplers.items() if sampler.model.serve is not None}
+        limits = self._ranking.limits(begun)
+        matrix.limits = {model: row for model, row in limits.items() if model not in served}
 
     def report(self) -> RankingReport | None:
         """Return what is known about every two models; None if models are not ranked."""
