@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from headgate.core import Chat, ChatReply, ErrorKind, Launch, Model, Serving, Task, unit_hash
-from headgate.core.events import Emit, ModelGivenUp, ModelPaused
+from headgate.core.events import Emit, ModelGivenUp, ModelPaused, ModelsRanked
+from headgate.reports import ranking_lines
 from headgate.run import Run, RunPlan, RunResult
 from headgate.run.matrix import Cell, MatrixTaskProvider
 from headgate.sampling import RankingStop, StaticRoster
@@ -194,4 +195,16 @@ def test_whatever_is_stored_and_however_fast_models_are_every_task_of_open_pairs
 
     asyncio.run(rounds())
     assert given == len(keys) * len(order) - len(done)
-    assert not matrix.withholds
+    assert matrix.is_empty
+
+
+def test_nothing_is_told_of_a_model_that_has_no_score_though_failures_count_as_zero(world: World) -> None:
+    """The table of scores gives it no rank either."""
+    result = ranked(world, fails_until(1e9))
+    assert result.ranking is not None
+    assert result.ranking.unscored == (DOWN,)
+    pairs = [*result.ranking.pairs, *world.of(ModelsRanked)]
+    assert not [pair for pair in pairs if DOWN in (pair.first, pair.second) and pair.verdict != "open"]
+    lines = ranking_lines(result.ranking)
+    assert lines[0].startswith("6 of 10 pairs of models are ranked")
+    assert lines[-1] == f"no score, and so no rank: {DOWN}"

@@ -50,8 +50,7 @@ class DemandSide:
         self._ask_at = -math.inf
         self._taken: set[Cell] = set()
         self._own: set[Cell] = set()
-        # Others may give tasks for ever.
-        self._matrix = parts.provider if isinstance(parts.provider, MatrixTaskProvider) else None
+        self._matrix = parts.provider if isinstance(parts.provider, MatrixTaskProvider) else None  # others have no end
 
     async def run(self) -> None:
         """Turn due times into queued tasks until the campaign stops."""
@@ -104,7 +103,7 @@ class DemandSide:
         """Return whether nothing is due, buffered or queued, and nothing will fall due on its own."""
         parts = self._parts
         is_empty = not len(parts.dispatcher.queue) and not parts.batches.size and not self._stages.pending
-        is_empty = is_empty and not parts.dispatcher.aside and (self._matrix is None or not self._matrix.withholds)
+        is_empty = is_empty and not parts.dispatcher.aside and (self._matrix is None or self._matrix.is_empty)
         return is_empty and not self._is_writing and parts.provider.next_at(parts.now()) is None
 
     def turned(self) -> None:
@@ -112,7 +111,7 @@ class DemandSide:
         parts = self._parts
         was_full = parts.is_outside_full
         has_room = parts.wants_buffered() or self._stages.may_fall_due_again() or was_full is not parts.holds_outside()
-        if has_room or (self._matrix is not None and self._matrix.withholds):
+        if has_room or (self._matrix is not None and self._matrix.limits and not self._matrix.is_empty):
             parts.wake.set()
 
     def _may_ask(self) -> bool:

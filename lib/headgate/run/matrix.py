@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict, deque
+from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -111,9 +111,7 @@ class MatrixTaskProvider:
 
     Implements `headgate.sampling.TaskProvider`. Cells that were scored before are left out. Those that only
     failed run again as another stage (`sample.2`, …), so that both outcomes are on record.
-
-    Attributes:
-        limits: rows (see `rows`) at which a model gets no further cell for now, by its key; others have no limit.
+    `limits` are rows at which models get no further cell for now, by their keys; others have no limit.
     """
 
     def __init__(
@@ -144,74 +142,58 @@ class MatrixTaskProvider:
         self._done = frozenset(done)
         self._failed = dict(failed or {})
         self.limits: Mapping[str, int] = {}
-        self._known: set[str] = set()
-        self._waiting: deque[tuple[int, Cell]] = deque()  # with their rows
-        self._withheld: defaultdict[str, deque[tuple[int, Cell]]] = defaultdict(deque)
-        self._left: Counter[str] = Counter()
-        self._reached: dict[str, int] = {}
+        self._waiting: dict[str, deque[tuple[int, Cell]]] = {}  # by model, with their rows
 
     def next_at(self, now: float) -> float | None:
         """Return `now` while there are cells to give."""
-        return now if self._waiting or any(self._may_go_on(model) for model in self._withheld) else None
-
-    @property
-    def withholds(self) -> bool:
-        """Whether cells wait for a higher limit of their model."""
-        return any(self._withheld.values())
-
-    def reached(self, model: str) -> int:
-        """Return how many rows of a model were given or need not be."""
-        if not self._left[model]:
-            return self._tasks.size
-        return self._withheld[model][0][0] if self._withheld[model] else self._reached[model]
+        return now if self._ready() else None
 
     async def take(self, now: float) -> tuple[Sequence[Demand], Sequence[Event]]:
         """Return the next cells, up to a few hundred."""
         return [self._demand(cell, now) for cell in islice(self._given(), _AT_ONCE)], ()
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether there are no cells to give, whatever the limits."""
+        return not any(self._waiting.values())
+
+    def drop(self, models: Collection[str]) -> None:
+        """Give no further cells of these models."""
+        for model in self._waiting.keys() & models:
+            self._waiting[model].clear()
+
+    def reached(self, model: str) -> int:
+        """Return the first row of which a model has cells to be given; the number of rows if it has none."""
+        waiting = self._waiting.get(model)
+        return waiting[0][0] if waiting else self._tasks.size
+
+    def _ready(self) -> list[deque[tuple[int, Cell]]]:
+        return [cells for key, cells in self._waiting.items() if cells and cells[0][0] < self.limits.get(key, math.inf)]
+
     def _given(self) -> Iterator[Cell]:
-        for model, withheld in self._withheld.items():
-            while self._may_go_on(model):
-                yield self._counted(*withheld.popleft())
-        while self._waiting:
-            row, cell = self._waiting.popleft()
-            if self._withheld[cell[0]] or row >= self.limits.get(cell[0], math.inf):
-                self._withheld[cell[0]].append((row, cell))
-            else:
-                yield self._counted(row, cell)
-
-    def _may_go_on(self, model: str) -> bool:
-        withheld = self._withheld[model]
-        return bool(withheld) and withheld[0][0] < self.limits.get(model, math.inf)
-
-    def _counted(self, row: int, cell: Cell) -> Cell:
-        self._left[cell[0]] -= 1
-        self._reached[cell[0]] = row + 1
-        return cell
+        while ready := self._ready():
+            row = min(cells[0][0] for cells in ready)
+            for cells in ready:
+                if cells[0][0] == row:
+                    yield cells.popleft()[1]
 
     def roster_changed(self, models: Sequence[Model]) -> None:
         """Add the cells of models that are new or return, and drop those of models that are gone.
 
         Of a model that returns, the journal refuses the cells that it had taken before.
         """
-        present = {model.key for model in models}
-        self._waiting = deque(one for one in self._waiting if one[1][0] in present)
-        for gone in self._known - present:
-            self._withheld.pop(gone, None)
-            self._left.pop(gone, None)
-        fresh = [model.key for model in models if model.key not in self._known]
-        self._known = present
         ordered = [self._ordered(name) for name in self._environments]
-        cells = [
-            (place, (model, environment, numbers[place]))
-            for place in range(self._tasks.size)
-            for environment, numbers in zip(self._environments, ordered, strict=True)
-            for model in fresh
-            if (model, environment, numbers[place]) not in self._done
-        ]
-        self._waiting.extend(cells)
-        self._left.update(model for _, (model, _, _) in cells)
-        self._reached |= {model: place for place, (model, _, _) in reversed(cells)}
+        self._waiting = {
+            key: self._waiting[key]
+            if key in self._waiting
+            else deque(
+                (row, cell)
+                for row in range(self._tasks.size)
+                for environment, numbers in zip(self._environments, ordered, strict=True)
+                if (cell := (key, environment, numbers[row])) not in self._done
+            )
+            for key in (model.key for model in models)
+        }
 
     def rows(self) -> dict[tuple[str, int], int]:
         """Return each task's place in its environment's order, from 0, by environment and sequence."""

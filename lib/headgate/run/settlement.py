@@ -163,26 +163,19 @@ class Settling:
             self._rank()
 
     def pace(self, matrix: MatrixTaskProvider, pending: Iterable[Task]) -> None:
-        """Set how far each model may go ahead of those with which it is still compared.
-
-        Models that are served from weights have no limit: they would take turns on the accelerators.
-
-        Args:
-            matrix: gives the tasks.
-            pending: samples not opened yet.
-        """
+        """Limit how far models go ahead of those with which they are compared; `pending` samples are not opened yet."""
         if self._ranking is None:
             return
-        parts = self._parts
-        waiting = Counter(task.model for task in (*pending, *parts.batches.items(), *parts.dispatcher.aside.values()))
+        parts, queue = self._parts, self._parts.dispatcher
+        matrix.drop({*self._ranked, *self.given_up})
+        waiting = Counter(task.model for task in (*pending, *parts.batches.items(), *queue.aside.values()))
 
         def begun(model: str) -> int:
-            queued = waiting[model] + parts.dispatcher.queued(model)
-            return matrix.reached(model) - queued // len(parts.environments)
+            return max(0, matrix.reached(model) - (waiting[model] + queue.queued(model)) // len(parts.environments))
 
+        # Models that are served from weights would take turns on the accelerators.
         served = {key for key, sampler in parts.samplers.items() if sampler.model.serve is not None}
-        limits = self._ranking.limits(begun)
-        matrix.limits = {model: row for model, row in limits.items() if model not in served}
+        matrix.limits = {key: row for key, row in self._ranking.limits(begun).items() if key not in served}
 
     def report(self) -> RankingReport | None:
         """Return what is known about every two models; None if models are not ranked."""
