@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,6 +26,7 @@ from headgate.simulation import (
     never_fails,
     run_virtual,
 )
+from tests.run.budgets.test_daily_budgets import HOUR_S, BudgetWorld, Metered, limited
 from tests.run.run_world import World, models
 
 TASKS = 200
@@ -208,3 +210,21 @@ def test_nothing_is_told_of_a_model_that_has_no_score_though_failures_count_as_z
     lines = ranking_lines(result.ranking)
     assert lines[0].startswith("6 of 10 pairs of models are ranked")
     assert lines[-1] == f"no score, and so no rank: {DOWN}"
+
+
+def test_a_model_out_of_its_budget_is_not_left_behind_and_the_other_goes_on_with_it(tmp_path: Path) -> None:
+    world, provider = BudgetWorld(tmp_path), Metered()
+    seen: list[Counter[str]] = []
+
+    async def during(run: Run, clock: LoopClock) -> None:
+        for hours in (23, 7):
+            await clock.sleep(hours * HOUR_S)
+            seen.append(Counter(model for _, model in provider.sent))
+
+    roster = [limited("alpha", 4_000), *models(1)]
+    tasks = MatrixTaskProvider(["test:one"], TASKS, is_shuffled=True)
+    world.run(roster, provider, duration_s=40 * HOUR_S, during=during, tasks=tasks, indifference=1e-4)
+    (spent, later) = seen
+    assert 0 < spent["alpha"] <= 40
+    assert spent["m000"] < 120
+    assert spent["m000"] < later["m000"] < TASKS, "the budget of alpha has room again"
