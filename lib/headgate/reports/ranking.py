@@ -110,9 +110,11 @@ def ranking_lines(report: RankingReport) -> list[str]:
     decided = [pair for pair in report.pairs if pair.verdict != "open"]
     lines += _shown(decided)
     if report.open:
-        again = "; run the same command again to go on" if report.next_decides is None else ""
+        again = "; run the same command again to go on" if report.next_decides is None or report.unscored else ""
         lines.append(f"{report.open} not ranked yet; {_foreseen(report)}{again}")
         lines += _shown([pair for pair in report.pairs if pair.verdict == "open"])
+    if report.unscored:
+        lines.append(f"no score, and so no rank: {', '.join(report.unscored[:_MOST_LINES])}")
     return lines
 
 

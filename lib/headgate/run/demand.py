@@ -50,7 +50,7 @@ class DemandSide:
         self._ask_at = -math.inf
         self._taken: set[Cell] = set()
         self._own: set[Cell] = set()
-        self._is_matrix = isinstance(parts.provider, MatrixTaskProvider)  # others may give tasks for ever
+        self._matrix = parts.provider if isinstance(parts.provider, MatrixTaskProvider) else None  # others have no end
 
     async def run(self) -> None:
         """Turn due times into queued tasks until the campaign stops."""
@@ -63,6 +63,8 @@ class DemandSide:
             await self._settling.withdraw(self._stages.withdraw)
             self._is_writing = False
             self._hold_back(now)
+            if self._matrix is not None:
+                self._settling.pace(self._matrix, self._stages.waiting_tasks())
             if self._may_ask() and now >= self._ask_at:
                 await self._ask(now)
             self._flush(parts.now())
@@ -104,8 +106,16 @@ class DemandSide:
         """Return whether nothing is due, buffered or queued, and nothing will fall due on its own."""
         parts = self._parts
         is_empty = not len(parts.dispatcher.queue) and not parts.batches.size and not self._stages.pending
-        is_empty = is_empty and not parts.dispatcher.aside
+        is_empty = is_empty and not parts.dispatcher.aside and (self._matrix is None or self._matrix.is_empty)
         return is_empty and not self._is_writing and parts.provider.next_at(parts.now()) is None
+
+    def turned(self) -> None:
+        """Look again if a turn of the dispatch loop has made room, or begun tasks for which other models wait."""
+        parts = self._parts
+        was_full = parts.is_outside_full
+        has_room = parts.wants_buffered() or self._stages.may_fall_due_again() or was_full is not parts.holds_outside()
+        if has_room or (self._matrix is not None and self._matrix.limits and not self._matrix.is_empty):
+            parts.wake.set()
 
     def _may_ask(self) -> bool:
         """Return whether there is room for more demand; buffered tasks count, as they are about to be queued."""
@@ -160,7 +170,7 @@ class DemandSide:
         now = parts.now()
         orphans = []
         for opening, found in zip(openings, opened, strict=True):
-            if self._is_matrix and opening.sequence is not None:
+            if self._matrix is not None and opening.sequence is not None:
                 cells = self._taken if isinstance(found, AlreadyTaken) else self._own
                 cells.add((opening.model, opening.environment, opening.sequence))
             if isinstance(found, AlreadyTaken):

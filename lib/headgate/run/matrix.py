@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Final, Self
 
 import polars as pl
@@ -109,6 +111,7 @@ class MatrixTaskProvider:
 
     Implements `headgate.sampling.TaskProvider`. Cells that were scored before are left out. Those that only
     failed run again as another stage (`sample.2`, …), so that both outcomes are on record.
+    `limits` are rows at which models get no further cell for now, by their keys; others have no limit.
     """
 
     def __init__(
@@ -138,35 +141,59 @@ class MatrixTaskProvider:
         self.is_shuffled = is_shuffled
         self._done = frozenset(done)
         self._failed = dict(failed or {})
-        self._known: set[str] = set()
-        self._waiting: deque[Cell] = deque()
+        self.limits: Mapping[str, int] = {}
+        self._waiting: dict[str, deque[tuple[int, Cell]]] = {}  # by model, with their rows
 
     def next_at(self, now: float) -> float | None:
         """Return `now` while there are cells to give."""
-        return now if self._waiting else None
+        return now if self._ready() else None
 
     async def take(self, now: float) -> tuple[Sequence[Demand], Sequence[Event]]:
         """Return the next cells, up to a few hundred."""
-        cells = [self._waiting.popleft() for _ in range(min(_AT_ONCE, len(self._waiting)))]
-        return [self._demand(cell, now) for cell in cells], ()
+        return [self._demand(cell, now) for cell in islice(self._given(), _AT_ONCE)], ()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there are no cells to give, whatever the limits."""
+        return not any(self._waiting.values())
+
+    def drop(self, models: Collection[str]) -> None:
+        """Give no further cells of these models."""
+        for model in self._waiting.keys() & models:
+            self._waiting[model].clear()
+
+    def reached(self, model: str) -> int:
+        """Return the first row of which a model has cells to be given; the number of rows if it has none."""
+        waiting = self._waiting.get(model)
+        return waiting[0][0] if waiting else self._tasks.size
+
+    def _ready(self) -> list[deque[tuple[int, Cell]]]:
+        return [cells for key, cells in self._waiting.items() if cells and cells[0][0] < self.limits.get(key, math.inf)]
+
+    def _given(self) -> Iterator[Cell]:
+        while ready := self._ready():
+            row = min(cells[0][0] for cells in ready)
+            for cells in ready:
+                if cells[0][0] == row:
+                    yield cells.popleft()[1]
 
     def roster_changed(self, models: Sequence[Model]) -> None:
         """Add the cells of models that are new or return, and drop those of models that are gone.
 
         Of a model that returns, the journal refuses the cells that it had taken before.
         """
-        present = {model.key for model in models}
-        self._waiting = deque(cell for cell in self._waiting if cell[0] in present)
-        fresh = [model.key for model in models if model.key not in self._known]
-        self._known = present
         ordered = [self._ordered(name) for name in self._environments]
-        self._waiting.extend(
-            (model, environment, numbers[place])
-            for place in range(self._tasks.size)
-            for environment, numbers in zip(self._environments, ordered, strict=True)
-            for model in fresh
-            if (model, environment, numbers[place]) not in self._done
-        )
+        self._waiting = {
+            key: self._waiting[key]
+            if key in self._waiting
+            else deque(
+                (row, cell)
+                for row in range(self._tasks.size)
+                for environment, numbers in zip(self._environments, ordered, strict=True)
+                if (cell := (key, environment, numbers[row])) not in self._done
+            )
+            for key in (model.key for model in models)
+        }
 
     def rows(self) -> dict[tuple[str, int], int]:
         """Return each task's place in its environment's order, from 0, by environment and sequence."""

@@ -425,9 +425,7 @@ class Run:
         if changed is not None:
             self._emit(changed)
             parts.wake.set()
-        was_full = parts.is_outside_full
-        if parts.wants_buffered() or self._stages.may_fall_due_again() or was_full is not parts.holds_outside():
-            parts.wake.set()
+        self._demand.turned()
         if self.plan.stop_when_idle and self._state == "running" and self._loop.is_idle and self._demand.is_dry():
             self.stop(EVERYTHING_DONE)
 

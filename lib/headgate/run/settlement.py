@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from headgate.core import Sample, Task
@@ -161,6 +161,21 @@ class Settling:
             for model in models:
                 self._ranking.leave(model)
             self._rank()
+
+    def pace(self, matrix: MatrixTaskProvider, pending: Iterable[Task]) -> None:
+        """Limit how far models go ahead of those with which they are compared; `pending` samples are not opened yet."""
+        if self._ranking is None:
+            return
+        parts, queue = self._parts, self._parts.dispatcher
+        matrix.drop({*self._ranked, *self.given_up})
+        waiting = Counter(task.model for task in (*pending, *parts.batches.items(), *queue.aside.values()))
+
+        def begun(model: str) -> int:
+            return max(0, matrix.reached(model) - (waiting[model] + queue.queued(model)) // len(parts.environments))
+
+        # Models that are served from weights would take turns on the accelerators.
+        served = {key for key, sampler in parts.samplers.items() if sampler.model.serve is not None}
+        matrix.limits = {key: row for key, row in self._ranking.limits(begun).items() if key not in served}
 
     def report(self) -> RankingReport | None:
         """Return what is known about every two models; None if models are not ranked."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,6 +14,9 @@ from headgate.statistics import PairDecision, PairwiseRanking
 
 NEXT_SAMPLES: Final = 1_000
 """Samples for which the report forecasts decisions."""
+
+_LEAD: Final = 20
+"""Rows by which a model may be ahead of all others with which it is still compared; 5 to 50 do about equally well."""
 
 _MOST_ROWS: Final = 4_000
 _ROWS_AT_ONCE: Final = 32
@@ -30,11 +33,13 @@ class RankingReport:
         next_decides: how many of the open pairs the next 1 000 samples are expected to decide; None if nothing is known
             of any of them, or no samples of theirs are to come.
         indifference: differences of means that were not to be told apart.
+        unscored: models without any score; their pairs are open.
     """
 
     pairs: tuple[ModelsRanked, ...] = ()
     next_decides: float | None = 0.0
     indifference: float = 0.0
+    unscored: tuple[str, ...] = ()
 
     @property
     def open(self) -> int:
@@ -62,6 +67,7 @@ class RankingStop:
         self._sums: dict[str, NDArray[np.float64]] = {}
         self._ended: dict[str, NDArray[np.int64]] = {}
         self._seen: set[tuple[str, str, int]] = set()
+        self._scored: set[str] = set()
         self._models: list[str] = []
         self._left: set[str] = set()
         self._ranking: PairwiseRanking | None = None
@@ -77,6 +83,8 @@ class RankingStop:
         if row is None or (model, environment, sequence) in self._seen:
             return None
         self._seen.add((model, environment, sequence))
+        if score is not None:
+            self._scored.add(model)
         sums = self._sums.setdefault(model, np.zeros(self._count))
         ended = self._ended.setdefault(model, np.zeros(self._count, dtype=np.int64))
         sums[row] += score or 0.0
@@ -104,7 +112,7 @@ class RankingStop:
 
     def recount(self, cells: Iterable[tuple[str, str, int, float | None]], complete: Collection[str] = ()) -> None:
         """Recompute the ranking from the ended tasks that count now: model, environment, sequence and score of each."""
-        self._sums, self._ended, self._seen = {}, {}, set()
+        self._sums, self._ended, self._seen, self._scored = {}, {}, set(), set()
         for cell in cells:
             self.past(*cell)
         if self._models:
@@ -134,14 +142,24 @@ class RankingStop:
             return []
         return [model for model, is_open in zip(self._models, self._ranking.open_models(), strict=True) if not is_open]
 
+    def limits(self, reached: Callable[[str], int]) -> dict[str, int]:
+        """Return the row at which each model waits for those with which it is still compared, for models with any.
+
+        A row says something of a pair only once both models have it. `reached` returns how many a model has begun.
+        """
+        if self._ranking is None:
+            return {}
+        furthest = self._ranking.furthest([reached(model) for model in self._models])
+        return {model: row + _LEAD for model, row in zip(self._models, furthest, strict=True) if row >= 0}
+
     def news(self) -> list[ModelsRanked]:
         """Return the pairs that were decided since the last call."""
         if self._ranking is None:
             return []
         found = {(self._models[m], self._models[n]): pair for pair, (m, n) in self._ranking.decided().items()}
-        fresh = [pair for names, pair in found.items() if names not in self._told]
-        self._told |= found.keys()
-        return [self._named(self._ranking.decision(pair)) for pair in fresh]  # an interval takes milliseconds
+        fresh = [names for names in found if names not in self._told and self._scored.issuperset(names)]
+        self._told.update(fresh)
+        return [self._named(self._ranking.decision(found[names])) for names in fresh]  # an interval takes milliseconds
 
     def report(self) -> RankingReport:
         """Return the state of every pair of models, and a forecast."""
@@ -149,11 +167,15 @@ class RankingStop:
             return RankingReport()
         samples = NEXT_SAMPLES // max(1, self._environments)
         foreseen = self._ranking.forecast(samples, np.random.default_rng(0))
-        return RankingReport(tuple(map(self._named, self._ranking.decisions())), foreseen, self._indifference)
+        unscored = tuple(model for model in self._models if model not in self._scored)
+        foreseen = foreseen if self.open_pairs or not unscored else None
+        return RankingReport(tuple(map(self._named, self._ranking.decisions())), foreseen, self._indifference, unscored)
 
     def _named(self, one: PairDecision) -> ModelsRanked:
         first, second = self._models[one.first], self._models[one.second]
-        return ModelsRanked(first, second, one.verdict, one.certainty, one.rows, one.difference, one.low, one.high)
+        is_told = self._scored.issuperset((first, second))  # failures alone, as of an outage, decide nothing
+        verdict, certainty = (one.verdict, one.certainty) if is_told else ("open", 0.0)
+        return ModelsRanked(first, second, verdict, certainty, one.rows, one.difference, one.low, one.high)
 
 
 def ranking_shares(

@@ -225,6 +225,13 @@ class PairwiseRanking:
         needed[self._first[self._is_open]] = needed[self._second[self._is_open]] = True
         return needed & ~self._ended
 
+    def furthest(self, reached: Sequence[int]) -> list[int]:
+        """Return for each model the largest number in `reached` of those that it has an open pair with; -1 without."""
+        is_open, numbers, found = self._is_open, np.array(reached), np.full(self.models, -1)
+        np.maximum.at(found, self._first[is_open], numbers[self._second[is_open]])
+        np.maximum.at(found, self._second[is_open], numbers[self._first[is_open]])
+        return [int(number) for number in found]
+
     def next(self, count: int) -> list[tuple[int, int]]:
         """Return the next `count` cells to sample, as (model, row): row by row, for models with an open pair."""
         needed = np.flatnonzero(self.open_models())
