@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from headgate.jobqueue.job import Job, JobState, Lane, Place
+from headgate.jobqueue.job import WITHDRAWN, Job, JobState, Lane, Place
 from headgate.jobqueue.records import Changes, Happening, HistoryEntry, Snapshot
 from headgate.jobqueue.resource import Resource
 from headgate.jobqueue.stores.sql import Store
@@ -245,7 +245,7 @@ class WorkingSet:
             self.running[job_id] = job
         else:
             self.running.pop(job_id, None)
-        if JobState.DEAD in (before, job.state) and job.last_error.startswith("withdrawn"):
+        if JobState.DEAD in (before, job.state) and job.last_error.startswith(WITHDRAWN):
             self.withdrawn[job.spec.team] += 1 if job.state is JobState.DEAD else -1
         self._line_up(job)
         self.lanes.moved(job, before)
