@@ -76,7 +76,7 @@ def test_every_prefect_variable_is_one_that_prefect_reads() -> None:
 def test_every_headgate_variable_is_a_setting() -> None:
     names = {name for name in _variables() if name.startswith("HEADGATE_")}
     samples = {"HEADGATE_JOURNAL": "j", "HEADGATE_STORE": "s", "HEADGATE_JOBQUEUE_URL": "http://q"}
-    samples |= {"HEADGATE_ENABLE_MONITORING": "true"}
+    samples |= {"HEADGATE_ENABLE_MONITORING": "true", "HEADGATE_S3_ENDPOINT_URL": "http://s3"}
     load_settings(environ={name: samples.get(name, "x") for name in names})
 
 

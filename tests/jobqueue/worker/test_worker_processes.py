@@ -125,12 +125,12 @@ def test_a_worker_without_a_token_is_told_so(site: QueueSite) -> None:
     site.until(lambda: _is_refused(site))
     with worker(site, "true", "--stop-when-empty") as process:
         _, said = process.communicate(timeout=30)
-    assert process.returncode == 3
+    assert process.returncode == 2
     assert b"carries no token" in said
     assert b"redacted" not in said, "the next step can be read"
     with worker(site, "true", "--stop-when-empty", env={"HEADGATE_JOBQUEUE_TOKEN": text.reveal()}) as process:
         _, said = process.communicate(timeout=30)
-    assert process.returncode == 3
+    assert process.returncode == 2
     assert b"forbidden" in said
     assert text.reveal().encode() not in said
 
