@@ -16,7 +16,6 @@ from tests.cli.conftest import Command
         (["run", "--environments=a", "--json"], ["run", "--environment=a", "--json"]),
         (["report", "--hours", "24"], ["report", "--since", "24h"]),
         (["report", "--hours=1.5"], ["report", "--since=1.5h"]),
-        (["limits", "audit", "one", "--mend"], ["limits", "audit", "one", "--fix"]),
         (
             ["placement", "submit", "--cpu", "2", "--", "x", "--cpu", "3"],
             ["placement", "submit", "--cpus", "2", "--", "x", "--cpu", "3"],

@@ -30,7 +30,6 @@ RENAMED: Final[Mapping[str, Mapping[str, Renamed]]] = {
     "report": {"--hours": Renamed("--since", "{}h".format)},
     "why": {"--address": Renamed("--url")},
     "demo": {"--window-s": Renamed("--duration")},
-    "limits audit": {"--mend": Renamed("--fix")},
     "elastic replay": {"--policy": Renamed("--policy", _verl), "--frontier": Renamed("--frontier", _verl)},
     "elastic demo": {"--seconds": Renamed("--duration")},
     "elastic fake-engine": {"--api": Renamed("--kind")},

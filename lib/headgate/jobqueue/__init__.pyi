@@ -8,7 +8,13 @@ from . import (
     wire_servers as wire_servers,
     worker as worker,
 )
-from .job import DEFAULT_MAX_ATTEMPTS as DEFAULT_MAX_ATTEMPTS, Job as Job, JobSpec as JobSpec, JobState as JobState
+from .job import (
+    DEFAULT_MAX_ATTEMPTS as DEFAULT_MAX_ATTEMPTS,
+    WITHDRAWN as WITHDRAWN,
+    Job as Job,
+    JobSpec as JobSpec,
+    JobState as JobState,
+)
 from .ledger import Ledger as Ledger
 from .names import NAME_CHARS as NAME_CHARS, id_prefix as id_prefix, object_text as object_text
 from .outcomes import (

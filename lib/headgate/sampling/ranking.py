@@ -16,7 +16,8 @@ NEXT_SAMPLES: Final = 1_000
 """Samples for which the report forecasts decisions."""
 
 _LEAD: Final = 20
-"""Rows by which a model may be ahead of all others with which it is still compared; 5 to 50 do about equally well."""
+"""Rows by which a model may be ahead of all others with which it is still compared: with fewer, models wait for each
+other more often; with more, they take more rows in vain beside one that stands still."""
 
 _MOST_ROWS: Final = 4_000
 _ROWS_AT_ONCE: Final = 32

@@ -8,6 +8,7 @@ from typing import Any
 from prefect.states import Completed
 
 from headgate.core import redacted
+from headgate.jobqueue import WITHDRAWN
 from headgate.jobqueue.wire import MOST_AT_ONCE, JobOut, RequeueIn
 from headgate.orchestration.artifacts import publish
 from headgate.orchestration.jobqueue.drain import job_queue_for
@@ -44,7 +45,7 @@ async def run_requeueing(*, jobqueue: str, team: str, task: str, error_contains:
         async with queue.client() as client:
             dead = client.all_jobs(dead=True, team=team or None, task=task or None)
             errors = [(job, job.last_error.casefold()) async for job in dead]
-            matching = [job for job, error in errors if wanted in error and (wanted or error[:9] != "withdrawn")]
+            matching = [job for job, error in errors if wanted in error and (wanted or not error.startswith(WITHDRAWN))]
             # By id: a job that died after the listing has not been checked.
             for start in range(0, 0 if is_dry else len(matching), MOST_AT_ONCE):
                 request = RequeueIn(job_ids=[job.id for job in matching[start : start + MOST_AT_ONCE]])

@@ -265,7 +265,7 @@ class EnvironmentHosts:
                 with tempfile.TemporaryFile(prefix="headgate-hosts-") as printed:
                     why = await self._run_process(printed)
             except (OSError, ValueError) as error:  # no memory or file for it at the moment, or it says nonsense
-                why = f"the process that talks to Ray cannot be started: {error}"
+                why = f"the process that talks to Ray cannot be started or understood: {error}"
             if self._is_closing:
                 return
             if not self._joined.done():
