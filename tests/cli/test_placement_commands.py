@@ -10,6 +10,8 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -165,7 +167,8 @@ def test_an_id_that_is_known_is_joined_and_the_command_that_does_not_run_is_told
 
 def test_a_signal_ends_a_submission_with_the_status_of_a_shell_and_takes_its_work_out(site: Site) -> None:
     for number, why in ((signal.SIGTERM, "SIGTERM ended its driver"), (signal.SIGINT, "Ctrl-C ended its driver")):
-        line = [sys.executable, "-m", "headgate.cli", "placement", "submit", "--pool", "rlhf", "--request", number.name]
+        name = f"{number.name}-{uuid.uuid4().hex[:6]}"
+        line = [sys.executable, "-m", "headgate.cli", "placement", "submit", "--pool", "rlhf", "--request", name]
         command = ["sh", "-c", "echo runs; sleep 600"]
         with subprocess.Popen(
             [*line, "--", *command], stdout=subprocess.PIPE, env=site.environ, cwd=site.folder
@@ -174,7 +177,13 @@ def test_a_signal_ends_a_submission_with_the_status_of_a_shell_and_takes_its_wor
             assert process.stdout.readline() == b"runs\n"
             process.send_signal(number)
             assert process.wait(60) == 128 + number
-        assert f"{number.name} is withdrawn: {why}" in site("why", number.name).stdout
+        for _ in range(600):
+            said = site("why", name).stdout
+            assert why in said, "from its first moment on"
+            if "is stopping" not in said:
+                break
+            time.sleep(0.05)
+        assert said == f"{name} is withdrawn: {why}\n"
 
 
 def test_what_can_never_fit_and_what_is_not_known_end_with_a_sentence(site: Site) -> None:

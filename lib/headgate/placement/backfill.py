@@ -60,7 +60,7 @@ class Backfill:
             waits_for = ", ".join(sorted(request.victims | request.evicting))
             return Why(request.stage, f"it gets {request.group_id} once {waits_for} have stopped")
         if request.stage is Stage.STOPPING:
-            return Why(request.stage, f"it is being stopped: {request.stop_reason}")
+            return Why(request.stage, f"it is being stopped: {request.note or request.stop_reason}")
         if request.stage is not Stage.WAITING:
             return Why(request.stage, f"it has {request.group_id}")
         return self._why_waiting(request, now)

@@ -228,7 +228,8 @@ class Inquiry:
         rows = stages.rows()
         staged = {stage_id for row in rows for stage_id in row.stage_ids}
         yield from (("running", row.task) for row in rows if self._has_lease(row))
-        yield from (("running", task) for task in stages.tasks if stages.row_of(task.task_id) is None)
+        running = (granted.task for granted in dispatcher.running.values())  # from its grant on, begun or not
+        yield from (("running", task) for task in running if task.task_id not in staged)
         yield from (("queued", row.task) for row in rows if not self._has_lease(row))
         yield from (("queued", task) for task in dispatcher.queue.items() if task.task_id not in staged)
         yield from (("queued", task) for task in self._loop.retries.waiting() if task.task_id not in staged)
