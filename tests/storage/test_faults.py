@@ -56,9 +56,9 @@ async def test_a_store_that_answers_5xx_only_is_a_store_error_and_the_batch_can_
 
 @pytest.mark.parametrize("path", ["/samples/", "/manifests/"])
 async def test_a_stalling_store_is_a_store_error_within_the_deadline(s3_objects: Open, proxy: Proxy, path: str) -> None:
-    store = SampleStore(s3_objects(proxy, call_timeout_s=1.0))
+    store = SampleStore(s3_objects(proxy, call_timeout_s=2.0))
     proxy.fail("stall", 1_000, method="PUT", path=path)
-    with pytest.raises(errors.StoreError, match="did not answer within 1"):
+    with pytest.raises(errors.StoreError, match="did not answer within 2"):
         await asyncio.wait_for(store.put_batch("one", _batch()), 60)  # by itself the client would go on for minutes
     proxy.heal()
     assert (await store.put_batch("one", _batch())).rows == 30
@@ -67,7 +67,7 @@ async def test_a_stalling_store_is_a_store_error_within_the_deadline(s3_objects:
 
 async def test_a_stalling_read_is_a_store_error_and_no_empty_result(s3_objects: Open, proxy: Proxy) -> None:
     await SampleStore(s3_objects()).put_batch("one", _batch())
-    store = SampleStore(s3_objects(proxy, call_timeout_s=1.0))
+    store = SampleStore(s3_objects(proxy, call_timeout_s=2.0))
     proxy.fail("stall", 1_000, method="GET", path="/samples/")
     with pytest.raises(errors.StoreError, match="did not answer within"):
         await asyncio.wait_for(store.scan(), 60)
@@ -76,7 +76,7 @@ async def test_a_stalling_read_is_a_store_error_and_no_empty_result(s3_objects: 
 
 
 async def test_an_upload_that_is_cut_in_half_is_never_visible(s3_objects: Open, proxy: Proxy) -> None:
-    store, reader = SampleStore(s3_objects(proxy, call_timeout_s=1.0)), SampleStore(s3_objects())
+    store, reader = SampleStore(s3_objects(proxy, call_timeout_s=2.0)), SampleStore(s3_objects())
     proxy.fail("cut upload", 1_000, method="PUT", path="/samples/")
     with pytest.raises(errors.StoreError):
         await store.put_batch("one", _batch())
@@ -116,7 +116,7 @@ async def test_an_answer_that_is_cut_off_is_asked_for_again(s3_objects: Open, pr
 
 
 async def test_one_failing_upload_ends_the_others_and_the_batch(s3_objects: Open, proxy: Proxy) -> None:
-    store = SampleStore(s3_objects(proxy, call_timeout_s=1.0))
+    store = SampleStore(s3_objects(proxy, call_timeout_s=2.0))
     proxy.fail("stall", 1, method="PUT", path="environment%253A0")
     proxy.fail("stall", 1_000, method="PUT", path="/samples/")
     with pytest.raises(errors.StoreError):
