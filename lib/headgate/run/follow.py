@@ -46,7 +46,7 @@ from headgate.run.matrix import MatrixTasks
 from headgate.run.observers import observe
 from headgate.sampling import RosterSource, mapped_roster
 from headgate.storage import SampleStore, sample_store
-from headgate.telemetry import EventStream, LogSink
+from headgate.telemetry import EventStream, LogSink, counted
 
 if TYPE_CHECKING:
     from headgate.durable.postgres import PostgresLock
@@ -199,6 +199,8 @@ class _Follower:
     _failed: dict[str, str] = field(default_factory=dict)
     _evaluated: list[str] = field(default_factory=list)
     _skipped: set[str] = field(default_factory=set)
+    _left_out: set[str] = field(default_factory=set)
+    """Damaged parts of the store that were reported."""
     _was_read: bool = False
     _is_unread: bool = False
 
@@ -293,7 +295,8 @@ class _Follower:
             return curve  # the next run continues with it
         point = curve.point(key)
         if point is None or point.mean is None:
-            why = result.given_up.get(key) or _last_error(samples, key) or result.stopped_by
+            unread = f"{counted(len(self._left_out), 'part')} of the store cannot be read" if self._left_out else ""
+            why = result.given_up.get(key) or _last_error(samples, key) or unread or result.stopped_by
             self._failed[checkpoint.name] = why
             await self._tell(CheckpointFailed(key, checkpoint.step, checkpoint.path, why))
             self.folder.look_again(checkpoint)
@@ -322,19 +325,23 @@ class _Follower:
         """Return this campaign's samples of this model's checkpoints, on the tasks of the order.
 
         While the store cannot be read, try again until `stop` or the event loop's time `until`; then raise StoreError.
+        A part that is damaged is left out, and reported once.
         """
         columns = [*LEADERBOARD_COLUMNS, "campaign", "sequence", "error"]
         while True:
             try:
-                found = (await self.store.scan(columns=columns)).frame
+                scan = await self.store.scan(columns=columns)
                 break
             except StoreError as error:
                 if stop is None or stop.is_set() or asyncio.get_running_loop().time() >= until:
                     raise
                 await self._tell(CheckpointsUnread(self.store.url, error.message))
                 await until_set(stop, RETRY_S)
+        if new := [one for one in scan.problems if one.path not in self._left_out]:
+            self._left_out |= {one.path for one in new}
+            await self._tell(*(CheckpointsUnread(one.path, f"its samples are left out: {one.reason}") for one in new))
         ours = pl.col("model").str.starts_with(f"{self.order.model_name}@")
-        return self.tasks.of(found.filter(pl.col("campaign") == self.settings.campaign, ours))
+        return self.tasks.of(scan.frame.filter(pl.col("campaign") == self.settings.campaign, ours))
 
     def _is_whole(self, samples: pl.DataFrame, model: str) -> bool:
         """Return whether a checkpoint has a score for each of its tasks."""

@@ -398,7 +398,7 @@ class CheckpointsSkipped(Event):
 
 
 class CheckpointsUnread(Event, log_level=WARNING):
-    """The folder or bucket of checkpoints, or the store of scores, cannot be read now; it is checked again later."""
+    """The checkpoints, or the store of their scores or a part of it, cannot be read now; it is checked again later."""
 
     place: str
     error: str
