@@ -368,7 +368,7 @@ class JournalRecovered(Event):
 
 
 class TaskProviderFailed(Event, log_level=WARNING):
-    """A task provider returned no tasks because of an error; it is asked again."""
+    """A task provider returned no tasks, for some models at least, because of an error; it is asked again."""
 
     error: str
     retry_in_s: float
