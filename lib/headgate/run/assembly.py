@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from socket import gethostname
 from typing import Any, Final, TypedDict, Unpack
@@ -49,6 +49,7 @@ from headgate.run.request_side import RequestSide
 from headgate.run.run import Run
 from headgate.run.served import ServedModels
 from headgate.run.served_pool import RETRY_S, EngineHosts
+from headgate.run.sole import SoleRun
 from headgate.run.status import BY_REQUEST, RunResult
 from headgate.sampling import (
     BASELINE_ROSTER,
@@ -298,6 +299,7 @@ async def run_source(
         stack.callback(campaign.close)
         if is_sole:
             await stack.enter_async_context(_sole_journal(campaign, store))
+        stack.enter_context(_sole_ranking(settings, source))
         registry = new_registry(campaign.status)
         register_losses(registry, stream)
         registry.register(ElasticCollector(engines.pools))
@@ -389,6 +391,20 @@ async def _sole_journal(campaign: Run, store: SampleStore) -> AsyncIterator[None
         await keeping  # a renewal in flight would take the lease again after its release
         with contextlib.suppress(StoreError):
             await store.give_back(key)
+
+
+@contextlib.contextmanager
+def _sole_ranking(settings: Settings, source: TaskProvider | None) -> Iterator[None]:
+    """Refuse to rank what another run of the journal ranks: each would know a part of the rows, and decide too late."""
+    if not settings.indifference or source is None:
+        yield
+        return
+    held = f"the models of campaign {settings.campaign} are already being ranked"
+    further = "Wait for that run, or stop it and run this command again; or give this one another --campaign."
+    sole = SoleRun(settings.journal, "rank", settings.campaign, held, next_step=further, doing="ranks them")
+    with contextlib.closing(sole):
+        sole.take()
+        yield
 
 
 async def _run_watched(campaign: Run, watch: Watch, beside: Iterable[Coroutine[Any, Any, None]] = ()) -> RunResult:

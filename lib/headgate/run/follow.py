@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import math
 import os
-import socket
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, closing
 from dataclasses import dataclass, field
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
 import polars as pl
@@ -28,7 +26,6 @@ from headgate.core.events import (
     Event,
 )
 from headgate.durable.databases import DatabaseAwayError
-from headgate.durable.locks import FileLock, LockHeldError
 from headgate.elastic.service import Machine
 from headgate.reports import (
     LEADERBOARD_COLUMNS,
@@ -44,12 +41,12 @@ from headgate.run.controls import DRAINED
 from headgate.run.environments import sampled_environments
 from headgate.run.matrix import MatrixTasks
 from headgate.run.observers import observe
+from headgate.run.sole import SoleRun
 from headgate.sampling import RosterSource, mapped_roster
 from headgate.storage import SampleStore, sample_store
 from headgate.telemetry import EventStream, LogSink, counted
 
 if TYPE_CHECKING:
-    from headgate.durable.postgres import PostgresLock
     from headgate.run.status import RunResult
 
 LOOK_EVERY_S: Final = 0.5
@@ -170,7 +167,15 @@ async def follow_checkpoints(
     machine = Machine(keeps_engines=True)
     watch["engine_hosts"] = watch.get("engine_hosts") or machine
     tasks = MatrixTasks.among(environments, order.instances, settings.repeats)
-    with closing(folder), closing(_Sole(settings, order)) as sole:
+    sole = SoleRun(
+        settings.journal,
+        "follow",
+        f"{settings.campaign}\0{order.model_name}",
+        f"the checkpoints of {order.model_name} are already being followed in campaign {settings.campaign}",
+        next_step="Stop that one first, or give this one another --name or --campaign.",
+        doing=f"follows {order.place}",
+    )
+    with closing(folder), closing(sole):
         sole.take()
         follower = _Follower(settings, order, store, judge, tasks, watch, folder, sole, on_curve)
         stop = watch.get("stop") or asyncio.Event()
@@ -191,7 +196,7 @@ class _Follower:
     tasks: MatrixTasks
     watch: Watch
     folder: CheckpointFolder
-    sole: _Sole
+    sole: SoleRun
     on_curve: OnCurve | None
     _tried: dict[str, Checkpoint] = field(default_factory=dict)
     _retries: dict[str, tuple[float, float]] = field(default_factory=dict)
@@ -387,41 +392,3 @@ def _events_of(point: CheckpointScore) -> list[Event]:
     if point.is_regression and made is not None:
         told.append(CheckpointRegressed(point.model, point.step, against, made.difference, made.low, made.high))
     return told
-
-
-class _Sole:
-    """Makes a run the only one to follow a model for a campaign: on this machine, or on all that share a journal."""
-
-    def __init__(self, settings: Settings, order: FollowOrder) -> None:
-        self._what = f"the checkpoints of {order.model_name} are already being followed in campaign {settings.campaign}"
-        self._me = f"process {os.getpid()} on {socket.gethostname()}, which follows {order.place}"
-        name = f"{settings.campaign}\0{order.model_name}"
-        self._lock: FileLock | PostgresLock
-        if isinstance(settings.journal, Path):
-            digest = hashlib.sha256(name.encode()).hexdigest()[:16]
-            self._lock = FileLock(settings.journal / f"follow-{digest}.lock")
-        else:
-            from headgate.durable.postgres import PostgresLock  # noqa: PLC0415 - in an optional extra
-
-            self._lock = PostgresLock(settings.journal, f"headgate follow {name}")
-
-    def close(self) -> None:
-        """Release the lock; allowed without holding it."""
-        self._lock.give_back()
-
-    def take(self) -> None:
-        """Take the lock, or keep it: a lock that the database lost with its connection is taken again.
-
-        Raises:
-            InvalidInputError: if another run holds it.
-            DatabaseAwayError: the database does not answer.
-        """
-        if isinstance(self._lock, FileLock) and self._lock.is_held:
-            return
-        try:
-            self._lock.take(self._me)
-        except LockHeldError as error:
-            raise InvalidInputError(
-                f"{self._what}, by {error.holder}",
-                next_step="Stop that one first, or give this one another --name or --campaign.",
-            ) from None
