@@ -62,7 +62,7 @@ class PolicyTimeoutError(PolicyError):
 
 
 class PolicyFailedError(PolicyError):
-    """The policy failed, as its server reports, or its answer is not an action.
+    """The policy failed, as its server reports, or what it sent is not the action that was asked for.
 
     Attributes:
         report: the text that the server sent (usually a traceback), or empty.
@@ -275,6 +275,19 @@ class Dialogue:
                 next_step="Give that value another name.",
             )
         return encode(observation)
+
+    def read_early(self, frame: str | bytes) -> None:
+        """Read a frame that came before the next observation was sent.
+
+        Raises:
+            PolicyFailedError: as `read`, or if it holds an action.
+            MalformedMessageError: if it cannot be read.
+        """
+        if self.read(frame) is not None:
+            raise PolicyFailedError(
+                "the policy server sent an action before it got an observation",
+                next_step="Let it answer each observation once, and a reset not at all or without 'action'.",
+            )
 
     def read(self, frame: str | bytes) -> Action | None:
         """Return the action of a frame, None for the answer to a reset: the action is in the next one.
