@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager
 from socket import gethostname
-from typing import Any, Final, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
 
 import httpx
 import polars as pl
@@ -17,6 +19,7 @@ from headgate.config import Settings
 from headgate.core import Clock, Model, SystemClock, new_run_id, until_set
 from headgate.core.errors import (
     CampaignInUseError,
+    InvalidInputError,
     InvalidRosterError,
     InvalidSettingError,
     StoreError,
@@ -25,6 +28,8 @@ from headgate.core.errors import (
 )
 from headgate.core.events import Emit, StoreFailed
 from headgate.core.status import CampaignStatus
+from headgate.durable.databases import PostgresAddress
+from headgate.durable.locks import FileLock, LockHeldError
 from headgate.elastic.service import ElasticCollector, Machine
 from headgate.environments import Environment, JudgedEnvironment, end_idle_processes, registry_of
 from headgate.environments.rubric import Rubric
@@ -49,7 +54,6 @@ from headgate.run.request_side import RequestSide
 from headgate.run.run import Run
 from headgate.run.served import ServedModels
 from headgate.run.served_pool import RETRY_S, EngineHosts
-from headgate.run.sole import SoleRun
 from headgate.run.status import BY_REQUEST, RunResult
 from headgate.sampling import (
     BASELINE_ROSTER,
@@ -61,7 +65,7 @@ from headgate.sampling import (
     TaskProvider,
     roster_source,
 )
-from headgate.storage import JOURNAL_REFUSED, LEASE_S, SampleStore, ServedRun, sample_store
+from headgate.storage import JOURNAL_REFUSED, LEASE_S, JournalPlace, SampleStore, ServedRun, sample_store
 from headgate.telemetry import (
     BackgroundSink,
     EventStream,
@@ -74,6 +78,9 @@ from headgate.telemetry import (
     register_losses,
     senders_of,
 )
+
+if TYPE_CHECKING:
+    from headgate.durable.postgres import PostgresLock
 
 OnStatus = Callable[[CampaignStatus], Awaitable[None]]
 """Called with the run's status while it runs; an exception that it raises ends the run."""
@@ -393,18 +400,48 @@ async def _sole_journal(campaign: Run, store: SampleStore) -> AsyncIterator[None
             await store.give_back(key)
 
 
-@contextlib.contextmanager
-def _sole_ranking(settings: Settings, source: TaskProvider | None) -> Iterator[None]:
+def _sole_ranking(settings: Settings, source: TaskProvider | None) -> AbstractContextManager[object]:
     """Refuse to rank what another run of the journal ranks: each would know a part of the rows, and decide too late."""
     if not settings.indifference or source is None:
-        yield
-        return
+        return contextlib.nullcontext()
     held = f"the models of campaign {settings.campaign} are already being ranked"
     further = "Wait for that run, or stop it and run this command again; or give this one another --campaign."
-    sole = SoleRun(settings.journal, "rank", settings.campaign, held, next_step=further, doing="ranks them")
-    with contextlib.closing(sole):
-        sole.take()
-        yield
+    return sole_run(settings.journal, "rank", settings.campaign, held, next_step=further, doing="ranks them")
+
+
+@contextlib.contextmanager
+def sole_run(
+    place: JournalPlace, kind: str, name: str, held: str, *, next_step: str, doing: str
+) -> Iterator[Callable[[], None]]:
+    """Be the only run to do something beside a journal; yield what takes the lock again if the database has lost it.
+
+    Raises:
+        InvalidInputError: another run does: the sentence `held`, what that one is `doing`, and `next_step`.
+        DatabaseAwayError: the database does not answer.
+    """
+    me, lock = f"process {os.getpid()} on {gethostname()}, which {doing}", _lock_of(place, kind, name)
+
+    def take() -> None:
+        if isinstance(lock, FileLock) and lock.is_held:
+            return
+        try:
+            lock.take(me)
+        except LockHeldError as error:
+            raise InvalidInputError(f"{held}, by {error.holder}", next_step=next_step) from None
+
+    try:
+        take()
+        yield take
+    finally:
+        lock.give_back()
+
+
+def _lock_of(place: JournalPlace, kind: str, name: str) -> FileLock | PostgresLock:
+    if not isinstance(place, PostgresAddress):
+        return FileLock(place / f"{kind}-{hashlib.sha256(name.encode()).hexdigest()[:16]}.lock")
+    from headgate.durable.postgres import PostgresLock  # noqa: PLC0415 - in an optional extra
+
+    return PostgresLock(place, f"headgate {kind} {name}")
 
 
 async def _run_watched(campaign: Run, watch: Watch, beside: Iterable[Coroutine[Any, Any, None]] = ()) -> RunResult:

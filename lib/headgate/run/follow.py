@@ -35,13 +35,12 @@ from headgate.reports import (
     curve_document,
     step_of,
 )
-from headgate.run.assembly import Watch, run_campaign
+from headgate.run.assembly import Watch, run_campaign, sole_run
 from headgate.run.checkpoints import SETTLE_FOLDER_S, Checkpoint, CheckpointFolder, revision_of
 from headgate.run.controls import DRAINED
 from headgate.run.environments import sampled_environments
 from headgate.run.matrix import MatrixTasks
 from headgate.run.observers import observe
-from headgate.run.sole import SoleRun
 from headgate.sampling import RosterSource, mapped_roster
 from headgate.storage import SampleStore, sample_store
 from headgate.telemetry import EventStream, LogSink, counted
@@ -167,17 +166,11 @@ async def follow_checkpoints(
     machine = Machine(keeps_engines=True)
     watch["engine_hosts"] = watch.get("engine_hosts") or machine
     tasks = MatrixTasks.among(environments, order.instances, settings.repeats)
-    sole = SoleRun(
-        settings.journal,
-        "follow",
-        f"{settings.campaign}\0{order.model_name}",
-        f"the checkpoints of {order.model_name} are already being followed in campaign {settings.campaign}",
-        next_step="Stop that one first, or give this one another --name or --campaign.",
-        doing=f"follows {order.place}",
-    )
-    with closing(folder), closing(sole):
-        sole.take()
-        follower = _Follower(settings, order, store, judge, tasks, watch, folder, sole, on_curve)
+    name, further = order.model_name, "Stop that one first, or give this one another --name or --campaign."
+    held = f"the checkpoints of {name} are already being followed in campaign {settings.campaign}"
+    about = settings.journal, "follow", f"{settings.campaign}\0{name}", held
+    with closing(folder), sole_run(*about, next_step=further, doing=f"follows {order.place}") as keep_sole:
+        follower = _Follower(settings, order, store, judge, tasks, watch, folder, keep_sole, on_curve)
         stop = watch.get("stop") or asyncio.Event()
         try:
             return await follower.run(until_idle=until_idle, duration_s=duration_s, stop=stop)
@@ -196,7 +189,7 @@ class _Follower:
     tasks: MatrixTasks
     watch: Watch
     folder: CheckpointFolder
-    sole: SoleRun
+    keep_sole: Callable[[], None]
     on_curve: OnCurve | None
     _tried: dict[str, Checkpoint] = field(default_factory=dict)
     _retries: dict[str, tuple[float, float]] = field(default_factory=dict)
@@ -204,8 +197,7 @@ class _Follower:
     _failed: dict[str, str] = field(default_factory=dict)
     _evaluated: list[str] = field(default_factory=list)
     _skipped: set[str] = field(default_factory=set)
-    _left_out: set[str] = field(default_factory=set)
-    """Damaged parts of the store that were reported."""
+    _damaged: set[str] = field(default_factory=set)
     _was_read: bool = False
     _is_unread: bool = False
 
@@ -236,7 +228,7 @@ class _Follower:
     async def _whole(self, now: float, *, can_wait: bool) -> list[Checkpoint]:
         """Return the complete checkpoints; while their place is unreachable, report that once and return none."""
         try:
-            await asyncio.to_thread(self.sole.take)
+            await asyncio.to_thread(self.keep_sole)
             found = await asyncio.to_thread(self.folder.whole, now)
         except (StoreError, DatabaseAwayError) as error:
             if not (can_wait and self._was_read):
@@ -300,7 +292,7 @@ class _Follower:
             return curve  # the next run continues with it
         point = curve.point(key)
         if point is None or point.mean is None:
-            unread = f"{counted(len(self._left_out), 'part')} of the store cannot be read" if self._left_out else ""
+            unread = f"{counted(len(self._damaged), 'part')} of the store cannot be read" if self._damaged else ""
             why = result.given_up.get(key) or _last_error(samples, key) or unread or result.stopped_by
             self._failed[checkpoint.name] = why
             await self._tell(CheckpointFailed(key, checkpoint.step, checkpoint.path, why))
@@ -342,8 +334,8 @@ class _Follower:
                     raise
                 await self._tell(CheckpointsUnread(self.store.url, error.message))
                 await until_set(stop, RETRY_S)
-        if new := [one for one in scan.problems if one.path not in self._left_out]:
-            self._left_out |= {one.path for one in new}
+        if new := [one for one in scan.problems if one.path not in self._damaged]:
+            self._damaged |= {one.path for one in new}
             await self._tell(*(CheckpointsUnread(one.path, f"its samples are left out: {one.reason}") for one in new))
         ours = pl.col("model").str.starts_with(f"{self.order.model_name}@")
         return self.tasks.of(scan.frame.filter(pl.col("campaign") == self.settings.campaign, ours))

@@ -163,10 +163,7 @@ class Settling:
             self._rank()
 
     def pace(self, matrix: MatrixTaskProvider, pending: Iterable[Task]) -> None:
-        """Limit how far models go ahead of those with which they are compared; `pending` samples are not opened yet.
-
-        Nobody waits for samples of an environment that is paused for every model.
-        """
+        """Limit how far models go ahead of those with which they are compared; `pending` samples are not opened yet."""
         if self._ranking is None:
             return
         parts, queue = self._parts, self._parts.dispatcher

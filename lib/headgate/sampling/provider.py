@@ -171,22 +171,19 @@ class HttpTaskProvider:
         for model in self._models:
             try:
                 demand += await self._tasks_of(model, now)
-            except (httpx.HTTPStatusError, ValidationError) as error:
+            except (httpx.HTTPError, httpx.InvalidURL, ValidationError) as error:
                 failed = error
-            except (httpx.HTTPError, httpx.InvalidURL) as error:
-                failed = error
-                break
+                if not isinstance(error, httpx.HTTPStatusError | ValidationError):
+                    break
+        wait_s = self._poll_s if failed is None else self._retry_s * min(2 ** min(self._failures, 4), 10)
+        self._next_at = now + wait_s
+        self._failures = 0 if failed is None else self._failures + 1
         if failed is None:
-            self._failures = 0
-            self._next_at = now + self._poll_s
             return demand, ()
-        retry_s = self._retry_s * min(2 ** min(self._failures, 4), 10)
-        self._next_at = now + retry_s
-        self._failures += 1
         why = f"task provider {self._url} failed: {failed!r}"
         if not demand:
             raise TaskProviderError(why) from failed
-        return demand, [TaskProviderFailed(why, retry_s)]
+        return demand, [TaskProviderFailed(why, wait_s)]
 
     def roster_changed(self, models: Sequence[Model]) -> None:
         """Ask for the tasks of these models from now on."""

@@ -121,7 +121,7 @@ async def test_a_server_that_answers_observations_twice_ends_the_episode(client_
             await client.act({"state": np.array([n])})
 
     async with peer(answer) as port:
-        with pytest.raises(PolicyFailedError, match="sent an action before it got an observation"):
+        with pytest.raises(PolicyFailedError, match="sent an action that no observation had asked for"):
             await play(client_of(port))
 
 

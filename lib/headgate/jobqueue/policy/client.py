@@ -19,6 +19,7 @@ from headgate.jobqueue.policy.protocol import (
     Action,
     Dialogue,
     PolicyError,
+    PolicyFailedError,
     PolicyLease,
     PolicyLostError,
     PolicyRefusedError,
@@ -154,7 +155,8 @@ class PolicyClient:
             with suppress(TimeoutError):
                 async with asyncio.timeout(0):
                     while True:  # what has come so far answers resets
-                        dialogue.read_early(await connection.recv())
+                        if dialogue.read(await connection.recv()) is not None:
+                            raise PolicyFailedError(f"{self.url} sent an action that no observation had asked for")
             await connection.send(dialogue.observe(observation))
             while (action := await read_apart(dialogue.read, await connection.recv())) is None:
                 pass

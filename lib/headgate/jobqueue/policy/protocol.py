@@ -276,19 +276,6 @@ class Dialogue:
             )
         return encode(observation)
 
-    def read_early(self, frame: str | bytes) -> None:
-        """Read a frame that came before the next observation was sent.
-
-        Raises:
-            PolicyFailedError: as `read`, or if it holds an action.
-            MalformedMessageError: if it cannot be read.
-        """
-        if self.read(frame) is not None:
-            raise PolicyFailedError(
-                "the policy server sent an action before it got an observation",
-                next_step="Let it answer each observation once, and a reset not at all or without 'action'.",
-            )
-
     def read(self, frame: str | bytes) -> Action | None:
         """Return the action of a frame, None for the answer to a reset: the action is in the next one.
 
