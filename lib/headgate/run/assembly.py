@@ -404,9 +404,10 @@ def _sole_ranking(settings: Settings, source: TaskProvider | None) -> AbstractCo
     """Refuse to rank what another run of the journal ranks: each would know a part of the rows, and decide too late."""
     if not settings.indifference or source is None:
         return contextlib.nullcontext()
-    held = f"the models of campaign {settings.campaign} are already being ranked"
+    name, doing = settings.campaign, f"stores samples in {settings.store}"
     further = "Wait for that run, or stop it and run this command again; or give this one another --campaign."
-    return sole_run(settings.journal, "rank", settings.campaign, held, next_step=further, doing="ranks them")
+    held = f"the models of campaign {name} are already being ranked"
+    return sole_run(settings.journal, "rank", name, held, next_step=further, doing=doing)
 
 
 @contextlib.contextmanager

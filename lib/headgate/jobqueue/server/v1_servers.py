@@ -123,8 +123,7 @@ def _statistics(
         pools=_pools(ledger, sorted(pools)),
         lanes=[],
     )
-    loads = ledger.servers.loads
-    return found, [(lane, loads.of(lane) is not None, counts) for lane, counts in lanes.items()]
+    return found, [(lane, ledger.servers.loads.of(lane) is not None, counts) for lane, counts in lanes.items()]
 
 
 def _lane(lane: Lane, is_served: bool, counts: dict[JobState, int]) -> LaneOut:
