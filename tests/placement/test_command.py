@@ -102,7 +102,7 @@ def test_what_a_command_started_ends_with_its_host_however_that_dies(tmp_path: P
     command = ["sh", "-c", f"{first}sleep 300 & echo $! >{started}; wait"]
     program = f"from headgate.placement.cluster.command import CommandWork; CommandWork({command!r}, {{}}).run()"
     with subprocess.Popen([sys.executable, "-c", program], start_new_session=True) as host:
-        # Host, shell, sleep, and a guard that has left its parent.
+        # Host, shell, sleep, and a guard with its parent.
         while _size_of_group(host.pid) < 5 or not (started.exists() and started.read_text().endswith("\n")):
             assert host.poll() is None
             threading.Event().wait(0.01)
@@ -111,6 +111,18 @@ def test_what_a_command_started_ends_with_its_host_however_that_dies(tmp_path: P
         host.kill()
     while _is_running(int(started.read_text())):
         threading.Event().wait(0.01)
+
+
+def test_nothing_of_a_command_that_has_ended_is_left_to_others_to_reap() -> None:
+    program = """
+import ctypes, os
+ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER: it gets what loses its parent
+from headgate.placement.cluster.command import CommandWork
+CommandWork(["true"], {}).run()
+print(os.waitpid(-1, 0))
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert "ChildProcessError" in ended.stderr, ended.stdout
 
 
 def _size_of_group(leader: int) -> int:

@@ -164,6 +164,26 @@ async def test_a_store_that_cannot_be_read_for_a_while_ends_nothing(
             await follow(tmp_path, **how)
 
 
+async def test_a_damaged_part_of_the_store_is_told_of_and_ends_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write(tmp_path, step_1="solver")
+    await follow(tmp_path, changes={"instances": 2})
+    (part,) = (tmp_path / "store").rglob("*.parquet")
+    part.write_bytes(b"damaged")
+    stop = asyncio.Event()
+
+    async def on_curve(_: CheckpointCurve, __: CheckpointScore | None) -> None:
+        stop.set()
+
+    with caplog.at_level("WARNING"):
+        result = await follow(tmp_path, changes={"instances": 2}, until_idle=False, stop=stop, on_curve=on_curve)
+    assert result.failed == {"step_1": "1 part of the store cannot be read"}
+    (told,) = (one for one in caplog.messages if one.startswith("checkpoints_unread"))
+    assert f"{part.name}" in told
+    assert "its samples are left out: does not match its checksum" in told
+
+
 async def test_a_folder_that_is_gone_for_a_while_ends_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As where its file system is mounted anew, or a training begins again."""
     write(tmp_path)

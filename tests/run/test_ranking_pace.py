@@ -127,6 +127,24 @@ def test_a_model_that_is_paused_by_hand_holds_the_others_until_it_goes_on(world:
     assert (result.ranking.open, result.stopped_by) == (0, "everything is done")
 
 
+def test_models_do_not_wait_for_samples_of_an_environment_that_is_paused_by_hand(world: World) -> None:
+    seen: list[dict[str, Counter[str]]] = []
+
+    async def during(run: Run, clock: LoopClock) -> None:
+        await run.steering.steer({"verb": "pause", "environment": NAMES[1]}, "ops", dry_run=False)
+        await clock.sleep(2_000)
+        seen.append(world.counts())
+        await run.steering.steer({"verb": "resume", "environment": NAMES[1]}, "ops", dry_run=False)
+
+    result = ranked(world, during=during)
+    (counts,) = seen
+    assert not counts[NAMES[1]]
+    assert all(counts[NAMES[0]][model] == TASKS for model in [*WORKING, DOWN])
+    assert result.ranking is not None
+    assert (result.ranking.open, result.stopped_by) == (0, "everything is done")
+    assert all(world.counts()[NAMES[1]][model] < TASKS for model in WORKING)
+
+
 def test_a_run_is_stopped_while_models_wait(world: World) -> None:
     async def during(run: Run, clock: LoopClock) -> None:
         await run.steering.steer({"verb": "pause", "model": DOWN}, "ops", dry_run=False)

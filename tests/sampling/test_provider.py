@@ -142,6 +142,24 @@ async def test_a_server_that_is_away_for_days_is_asked_at_growing_intervals_and_
     assert provider.next_at(NOW) == NOW + 30.0
 
 
+async def test_a_server_that_fails_for_one_model_gives_the_others_their_tasks(
+    url: str, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def do_get(self: Tasks) -> None:
+        self.status = 500 if self.path == "/tasks/8" else 200
+        answer(self)
+
+    answer = Tasks.do_GET
+    monkeypatch.setattr(Tasks, "do_GET", do_get)
+    Tasks.body = b'[{"env": "e", "task_id": 1}]'
+    provider = HttpTaskProvider(url, client)
+    provider.roster_changed([Model(f"acme/{uid}", uid=uid) for uid in (7, 8, 9)])
+    demand, (event,) = await provider.take(NOW)
+    assert [one.model for one in demand] == ["acme/7@main", "acme/9@main"]
+    assert "/tasks/8" in str(event)
+    assert provider.next_at(NOW) == NOW + 5.0
+
+
 @pytest.mark.parametrize("address", ["http://127.0.0.1:1", "http://[half", "no-scheme"])
 async def test_an_address_that_nobody_answers_is_the_same_typed_error(address: str, client: httpx.AsyncClient) -> None:
     provider = HttpTaskProvider(address, client)

@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,24 @@ def test_a_new_store_is_durable_with_all_of_its_folders(tmp_path: Path, monkeypa
     (tmp_path / "a").mkdir()  # by another process, which may have died before flushing
     FolderObjects(tmp_path / "a" / "b").put_many([("c/d", b"1")])
     assert {tmp_path, tmp_path / "a", tmp_path / "a" / "b", tmp_path / "a" / "b" / "c"} <= set(flushed)
+
+
+@pytest.mark.parametrize(("number", "is_told"), [(errno.EIO, True), (errno.EACCES, False), (errno.EINVAL, False)])
+def test_a_disk_error_of_a_folder_above_a_new_store_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, is_told: bool
+) -> None:
+    """One that this user may not open, or whose file system cannot flush it, is passed over."""
+
+    def flush(folder: Path) -> None:
+        if folder == tmp_path.parent:
+            raise OSError(number, os.strerror(number), str(folder))
+
+    monkeypatch.setattr("headgate.storage.objects.flush_folder", flush)
+    objects = FolderObjects(tmp_path / "a" / "b")
+    with (
+        pytest.raises(errors.StoreError, match=f"Input/output error at {tmp_path.parent}") if is_told else nullcontext()
+    ):
+        objects.put_many([("c/d", b"1")])
 
 
 @IN_BOTH

@@ -14,6 +14,7 @@ from headgate.console.sources import RAREST_S, Source, Sources
 from headgate.core import utc_text
 from headgate.core.errors import some_of
 from headgate.core.status import MANY_UNSCORED
+from headgate.jobqueue import WITHDRAWN
 from headgate.telemetry import counted, duration
 
 LATE_S: Final = 900.0
@@ -293,7 +294,7 @@ def _journal(_: Source, said: Document) -> Iterator[Finding]:
 
 
 def _queue(_: Source, said: Document) -> Iterator[Finding]:
-    failed = [job for job in said["dead"] if not job["last_error"].startswith("withdrawn")]
+    failed = [job for job in said["dead"] if not job["last_error"].startswith(WITHDRAWN)]
     if dead := said["jobs"].get("dead", 0) - said.get("withdrawn", 0):
         holds = next((f"{job['id']}: {job['last_error']}" for job in failed), "")
         title, todo = (

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from headgate.jobqueue.job import Job, JobState, Lane
+from headgate.jobqueue.job import Job, JobState, Lane, Place
 from headgate.jobqueue.resource import Resource
 
 CLAIMS_READ: Final = 10_000
@@ -110,6 +110,7 @@ class Snapshot:
 
     Attributes:
         counts: jobs of each lane by state; states without jobs may be absent.
+        firsts: a place in each lane with pending jobs that is not behind that of its first one.
         withdrawn: team -> how many of its dead jobs somebody withdrew.
         in_progress: every job that a worker holds.
         next_seq: greater than every job's `seq`.
@@ -119,6 +120,7 @@ class Snapshot:
     """
 
     counts: Mapping[Lane, Mapping[JobState, int]]
+    firsts: Mapping[Lane, Place]
     withdrawn: Mapping[str, int]
     in_progress: Sequence[Job]
     resources: Sequence[Resource]

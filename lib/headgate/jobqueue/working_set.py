@@ -52,12 +52,14 @@ class LaneView:
     before the horizon joins the heads; one behind it is left to the store. Invariant: heads are sorted.
 
     Attributes:
+        earliest: a place that is not behind that of any pending job.
         heads: the first pending jobs, by place.
         horizon: the last place read from the store; None before the first read.
         is_read: whether the store holds nothing behind the heads.
     """
 
     counts: dict[JobState, int] = field(default_factory=lambda: dict.fromkeys(JobState, 0))
+    earliest: Place = _BEFORE_ALL
     heads: list[Job] = field(default_factory=list)
     horizon: Place | None = None
     is_read: bool = False
@@ -71,8 +73,10 @@ class LaneView:
 class Lanes:
     """All lanes of a queue, owned by its ledger."""
 
-    def __init__(self, counts: Mapping[Lane, Mapping[JobState, int]], fetch: Fetch) -> None:
-        self._lanes: defaultdict[Lane, LaneView] = defaultdict(LaneView)
+    def __init__(
+        self, counts: Mapping[Lane, Mapping[JobState, int]], firsts: Mapping[Lane, Place], fetch: Fetch
+    ) -> None:
+        self._lanes = defaultdict(LaneView, {lane: LaneView(earliest=place) for lane, place in firsts.items()})
         self._fetch = fetch
         self._grown: set[Lane] = set()
         self.arrived = {lane for lane, by_state in counts.items() if by_state.get(JobState.PENDING)}
@@ -116,8 +120,8 @@ class Lanes:
 
     def earliest(self, lane: Lane) -> Place:
         """Return a place that is not behind the first pending job's; reads nothing."""
-        heads = self._lanes[lane].heads
-        return heads[0].place if heads else _BEFORE_ALL
+        view = self._lanes[lane]
+        return view.heads[0].place if view.heads else view.earliest
 
     def pop(self, lane: Lane) -> Job:
         """Remove and return a lane's first pending job; it stays counted as pending until `moved`."""
@@ -142,6 +146,7 @@ class Lanes:
 
     def _line_up(self, lane: Lane, job: Job) -> None:
         view = self._lanes[lane]
+        view.earliest = min(view.earliest, job.place)
         if view.is_read or (view.horizon is not None and job.place <= view.horizon):
             insort(view.heads, job, key=_place)
             self._grown.add(lane)
@@ -163,6 +168,7 @@ class Lanes:
             assert all(number >= 0 for number in view.counts.values())
             assert view.heads == sorted(view.heads, key=_place)
             assert len(view.heads) <= view.pending
+            assert all(view.earliest <= head.place for head in view.heads)
             if view.is_read:
                 assert len(view.heads) == view.pending
 
@@ -173,7 +179,7 @@ class WorkingSet:
     def __init__(self, store: Store, snapshot: Snapshot) -> None:
         self.running = {job.job_id: job for job in snapshot.in_progress}
         self.resources = {resource.resource_id: resource for resource in snapshot.resources}
-        self.lanes = Lanes(snapshot.counts, self._fetch)
+        self.lanes = Lanes(snapshot.counts, snapshot.firsts, self._fetch)
         self.withdrawn = Counter(snapshot.withdrawn)
         """Dead jobs that somebody withdrew, by team."""
         self._store = store

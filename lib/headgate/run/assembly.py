@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+import hashlib
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager
 from socket import gethostname
-from typing import Any, Final, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
 
 import httpx
 import polars as pl
@@ -17,6 +19,7 @@ from headgate.config import Settings
 from headgate.core import Clock, Model, SystemClock, new_run_id, until_set
 from headgate.core.errors import (
     CampaignInUseError,
+    InvalidInputError,
     InvalidRosterError,
     InvalidSettingError,
     StoreError,
@@ -25,6 +28,8 @@ from headgate.core.errors import (
 )
 from headgate.core.events import Emit, StoreFailed
 from headgate.core.status import CampaignStatus
+from headgate.durable.databases import PostgresAddress
+from headgate.durable.locks import FileLock, LockHeldError
 from headgate.elastic.service import ElasticCollector, Machine
 from headgate.environments import Environment, JudgedEnvironment, end_idle_processes, registry_of
 from headgate.environments.rubric import Rubric
@@ -60,7 +65,7 @@ from headgate.sampling import (
     TaskProvider,
     roster_source,
 )
-from headgate.storage import JOURNAL_REFUSED, LEASE_S, SampleStore, ServedRun, sample_store
+from headgate.storage import JOURNAL_REFUSED, LEASE_S, JournalPlace, SampleStore, ServedRun, sample_store
 from headgate.telemetry import (
     BackgroundSink,
     EventStream,
@@ -73,6 +78,9 @@ from headgate.telemetry import (
     register_losses,
     senders_of,
 )
+
+if TYPE_CHECKING:
+    from headgate.durable.postgres import PostgresLock
 
 OnStatus = Callable[[CampaignStatus], Awaitable[None]]
 """Called with the run's status while it runs; an exception that it raises ends the run."""
@@ -298,6 +306,7 @@ async def run_source(
         stack.callback(campaign.close)
         if is_sole:
             await stack.enter_async_context(_sole_journal(campaign, store))
+        stack.enter_context(_sole_ranking(settings, source))
         registry = new_registry(campaign.status)
         register_losses(registry, stream)
         registry.register(ElasticCollector(engines.pools))
@@ -389,6 +398,51 @@ async def _sole_journal(campaign: Run, store: SampleStore) -> AsyncIterator[None
         await keeping  # a renewal in flight would take the lease again after its release
         with contextlib.suppress(StoreError):
             await store.give_back(key)
+
+
+def _sole_ranking(settings: Settings, source: TaskProvider | None) -> AbstractContextManager[object]:
+    """Refuse to rank what another run of the journal ranks: each would know a part of the rows, and decide too late."""
+    if not settings.indifference or source is None:
+        return contextlib.nullcontext()
+    name, doing = settings.campaign, f"stores samples in {settings.store}"
+    further = "Wait for that run, or stop it and run this command again; or give this one another --campaign."
+    held = f"the models of campaign {name} are already being ranked"
+    return sole_run(settings.journal, "rank", name, held, next_step=further, doing=doing)
+
+
+@contextlib.contextmanager
+def sole_run(
+    place: JournalPlace, kind: str, name: str, held: str, *, next_step: str, doing: str
+) -> Iterator[Callable[[], None]]:
+    """Be the only run to do something beside a journal; yield what takes the lock again if the database has lost it.
+
+    Raises:
+        InvalidInputError: another run does: the sentence `held`, what that one is `doing`, and `next_step`.
+        DatabaseAwayError: the database does not answer.
+    """
+    me, lock = f"process {os.getpid()} on {gethostname()}, which {doing}", _lock_of(place, kind, name)
+
+    def take() -> None:
+        if isinstance(lock, FileLock) and lock.is_held:
+            return
+        try:
+            lock.take(me)
+        except LockHeldError as error:
+            raise InvalidInputError(f"{held}, by {error.holder}", next_step=next_step) from None
+
+    try:
+        take()
+        yield take
+    finally:
+        lock.give_back()
+
+
+def _lock_of(place: JournalPlace, kind: str, name: str) -> FileLock | PostgresLock:
+    if not isinstance(place, PostgresAddress):
+        return FileLock(place / f"{kind}-{hashlib.sha256(name.encode()).hexdigest()[:16]}.lock")
+    from headgate.durable.postgres import PostgresLock  # noqa: PLC0415 - in an optional extra
+
+    return PostgresLock(place, f"headgate {kind} {name}")
 
 
 async def _run_watched(campaign: Run, watch: Watch, beside: Iterable[Coroutine[Any, Any, None]] = ()) -> RunResult:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import math
 import os
-import socket
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, closing
 from dataclasses import dataclass, field
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
 import polars as pl
@@ -28,7 +26,6 @@ from headgate.core.events import (
     Event,
 )
 from headgate.durable.databases import DatabaseAwayError
-from headgate.durable.locks import FileLock, LockHeldError
 from headgate.elastic.service import Machine
 from headgate.reports import (
     LEADERBOARD_COLUMNS,
@@ -38,7 +35,7 @@ from headgate.reports import (
     curve_document,
     step_of,
 )
-from headgate.run.assembly import Watch, run_campaign
+from headgate.run.assembly import Watch, run_campaign, sole_run
 from headgate.run.checkpoints import SETTLE_FOLDER_S, Checkpoint, CheckpointFolder, revision_of
 from headgate.run.controls import DRAINED
 from headgate.run.environments import sampled_environments
@@ -46,10 +43,9 @@ from headgate.run.matrix import MatrixTasks
 from headgate.run.observers import observe
 from headgate.sampling import RosterSource, mapped_roster
 from headgate.storage import SampleStore, sample_store
-from headgate.telemetry import EventStream, LogSink
+from headgate.telemetry import EventStream, LogSink, counted
 
 if TYPE_CHECKING:
-    from headgate.durable.postgres import PostgresLock
     from headgate.run.status import RunResult
 
 LOOK_EVERY_S: Final = 0.5
@@ -170,9 +166,11 @@ async def follow_checkpoints(
     machine = Machine(keeps_engines=True)
     watch["engine_hosts"] = watch.get("engine_hosts") or machine
     tasks = MatrixTasks.among(environments, order.instances, settings.repeats)
-    with closing(folder), closing(_Sole(settings, order)) as sole:
-        sole.take()
-        follower = _Follower(settings, order, store, judge, tasks, watch, folder, sole, on_curve)
+    name, further = order.model_name, "Stop that one first, or give this one another --name or --campaign."
+    held = f"the checkpoints of {name} are already being followed in campaign {settings.campaign}"
+    about = settings.journal, "follow", f"{settings.campaign}\0{name}", held
+    with closing(folder), sole_run(*about, next_step=further, doing=f"follows {order.place}") as keep_sole:
+        follower = _Follower(settings, order, store, judge, tasks, watch, folder, keep_sole, on_curve)
         stop = watch.get("stop") or asyncio.Event()
         try:
             return await follower.run(until_idle=until_idle, duration_s=duration_s, stop=stop)
@@ -191,7 +189,7 @@ class _Follower:
     tasks: MatrixTasks
     watch: Watch
     folder: CheckpointFolder
-    sole: _Sole
+    keep_sole: Callable[[], None]
     on_curve: OnCurve | None
     _tried: dict[str, Checkpoint] = field(default_factory=dict)
     _retries: dict[str, tuple[float, float]] = field(default_factory=dict)
@@ -199,6 +197,7 @@ class _Follower:
     _failed: dict[str, str] = field(default_factory=dict)
     _evaluated: list[str] = field(default_factory=list)
     _skipped: set[str] = field(default_factory=set)
+    _damaged: set[str] = field(default_factory=set)
     _was_read: bool = False
     _is_unread: bool = False
 
@@ -229,7 +228,7 @@ class _Follower:
     async def _whole(self, now: float, *, can_wait: bool) -> list[Checkpoint]:
         """Return the complete checkpoints; while their place is unreachable, report that once and return none."""
         try:
-            await asyncio.to_thread(self.sole.take)
+            await asyncio.to_thread(self.keep_sole)
             found = await asyncio.to_thread(self.folder.whole, now)
         except (StoreError, DatabaseAwayError) as error:
             if not (can_wait and self._was_read):
@@ -293,7 +292,8 @@ class _Follower:
             return curve  # the next run continues with it
         point = curve.point(key)
         if point is None or point.mean is None:
-            why = result.given_up.get(key) or _last_error(samples, key) or result.stopped_by
+            unread = f"{counted(len(self._damaged), 'part')} of the store cannot be read" if self._damaged else ""
+            why = result.given_up.get(key) or _last_error(samples, key) or unread or result.stopped_by
             self._failed[checkpoint.name] = why
             await self._tell(CheckpointFailed(key, checkpoint.step, checkpoint.path, why))
             self.folder.look_again(checkpoint)
@@ -322,19 +322,23 @@ class _Follower:
         """Return this campaign's samples of this model's checkpoints, on the tasks of the order.
 
         While the store cannot be read, try again until `stop` or the event loop's time `until`; then raise StoreError.
+        A part that is damaged is left out, and reported once.
         """
         columns = [*LEADERBOARD_COLUMNS, "campaign", "sequence", "error"]
         while True:
             try:
-                found = (await self.store.scan(columns=columns)).frame
+                scan = await self.store.scan(columns=columns)
                 break
             except StoreError as error:
                 if stop is None or stop.is_set() or asyncio.get_running_loop().time() >= until:
                     raise
                 await self._tell(CheckpointsUnread(self.store.url, error.message))
                 await until_set(stop, RETRY_S)
+        if new := [one for one in scan.problems if one.path not in self._damaged]:
+            self._damaged |= {one.path for one in new}
+            await self._tell(*(CheckpointsUnread(one.path, f"its samples are left out: {one.reason}") for one in new))
         ours = pl.col("model").str.starts_with(f"{self.order.model_name}@")
-        return self.tasks.of(found.filter(pl.col("campaign") == self.settings.campaign, ours))
+        return self.tasks.of(scan.frame.filter(pl.col("campaign") == self.settings.campaign, ours))
 
     def _is_whole(self, samples: pl.DataFrame, model: str) -> bool:
         """Return whether a checkpoint has a score for each of its tasks."""
@@ -380,41 +384,3 @@ def _events_of(point: CheckpointScore) -> list[Event]:
     if point.is_regression and made is not None:
         told.append(CheckpointRegressed(point.model, point.step, against, made.difference, made.low, made.high))
     return told
-
-
-class _Sole:
-    """Makes a run the only one to follow a model for a campaign: on this machine, or on all that share a journal."""
-
-    def __init__(self, settings: Settings, order: FollowOrder) -> None:
-        self._what = f"the checkpoints of {order.model_name} are already being followed in campaign {settings.campaign}"
-        self._me = f"process {os.getpid()} on {socket.gethostname()}, which follows {order.place}"
-        name = f"{settings.campaign}\0{order.model_name}"
-        self._lock: FileLock | PostgresLock
-        if isinstance(settings.journal, Path):
-            digest = hashlib.sha256(name.encode()).hexdigest()[:16]
-            self._lock = FileLock(settings.journal / f"follow-{digest}.lock")
-        else:
-            from headgate.durable.postgres import PostgresLock  # noqa: PLC0415 - in an optional extra
-
-            self._lock = PostgresLock(settings.journal, f"headgate follow {name}")
-
-    def close(self) -> None:
-        """Release the lock; allowed without holding it."""
-        self._lock.give_back()
-
-    def take(self) -> None:
-        """Take the lock, or keep it: a lock that the database lost with its connection is taken again.
-
-        Raises:
-            InvalidInputError: if another run holds it.
-            DatabaseAwayError: the database does not answer.
-        """
-        if isinstance(self._lock, FileLock) and self._lock.is_held:
-            return
-        try:
-            self._lock.take(self._me)
-        except LockHeldError as error:
-            raise InvalidInputError(
-                f"{self._what}, by {error.holder}",
-                next_step="Stop that one first, or give this one another --name or --campaign.",
-            ) from None

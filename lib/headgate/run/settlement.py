@@ -168,7 +168,9 @@ class Settling:
             return
         parts, queue = self._parts, self._parts.dispatcher
         matrix.drop({*self._ranked, *self.given_up})
-        waiting = Counter(task.model for task in (*pending, *parts.batches.items(), *queue.aside.values()))
+        paused = {name for name in parts.environments if parts.controls.pauses and parts.controls.pause_of(None, name)}
+        aside = (task for task in queue.aside.values() if task.environment not in paused)
+        waiting = Counter(task.model for task in (*pending, *parts.batches.items(), *aside))
 
         def begun(model: str) -> int:
             return max(0, matrix.reached(model) - (waiting[model] + queue.queued(model)) // len(parts.environments))

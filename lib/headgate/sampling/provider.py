@@ -12,7 +12,7 @@ from pydantic import AliasChoices, BaseModel, Field, TypeAdapter, ValidationErro
 
 from headgate.core import Model, Task, TimerHeap
 from headgate.core.errors import HeadgateError
-from headgate.core.events import Event
+from headgate.core.events import Event, TaskProviderFailed
 from headgate.sampling.roster import read_up_to_limit
 from headgate.sampling.sampler import Demand, ModelSampler
 
@@ -161,20 +161,29 @@ class HttpTaskProvider:
         return max(self._next_at, now) if self._models else None
 
     async def take(self, now: float) -> tuple[Sequence[Demand], Sequence[Event]]:
-        """Ask the server for the tasks of every model.
+        """Ask the server for the tasks of every model; without an answer, not for those of the models behind it.
 
         Raises:
-            TaskProviderError: if the server does not answer with a list of tasks.
+            TaskProviderError: if the server has no task, and some answer was no list of tasks.
         """
-        try:
-            demand = [d for model in self._models for d in await self._tasks_of(model, now)]
-        except (httpx.HTTPError, httpx.InvalidURL, ValidationError) as error:
-            self._next_at = now + self._retry_s * min(2 ** min(self._failures, 4), 10)
-            self._failures += 1
-            raise TaskProviderError(f"task provider {self._url} failed: {error!r}") from error
-        self._failures = 0
-        self._next_at = now + self._poll_s
-        return demand, ()
+        demand: list[Demand] = []
+        failed: Exception | None = None
+        for model in self._models:
+            try:
+                demand += await self._tasks_of(model, now)
+            except (httpx.HTTPError, httpx.InvalidURL, ValidationError) as error:
+                failed = error
+                if not isinstance(error, httpx.HTTPStatusError | ValidationError):
+                    break
+        wait_s = self._poll_s if failed is None else self._retry_s * min(2 ** min(self._failures, 4), 10)
+        self._next_at = now + wait_s
+        self._failures = 0 if failed is None else self._failures + 1
+        if failed is None:
+            return demand, ()
+        why = f"task provider {self._url} failed: {failed!r}"
+        if not demand:
+            raise TaskProviderError(why) from failed
+        return demand, [TaskProviderFailed(why, wait_s)]
 
     def roster_changed(self, models: Sequence[Model]) -> None:
         """Ask for the tasks of these models from now on."""

@@ -150,6 +150,7 @@ class ObjectStore(Protocol):
 
 _TEMPORARY: Final = ".tmp"
 _NOT_WRITABLE: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR})
+_NO_FLUSH: Final = _NOT_WRITABLE | {errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
 _NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
@@ -255,8 +256,11 @@ class FolderObjects:
         if folder == self._root:
             folder.mkdir(parents=True, exist_ok=True)
             for each in folder.parents:
-                with contextlib.suppress(OSError):  # one of others, or one that cannot be flushed, is an old one
+                try:
                     flush_folder(each)
+                except OSError as error:
+                    if error.errno not in _NO_FLUSH:  # one of others, or one that cannot be flushed, is an old one
+                        raise
         else:
             self._make(folder.parent)
             folder.mkdir(exist_ok=True)

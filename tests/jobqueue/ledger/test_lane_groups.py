@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from headgate.jobqueue import ClaimRequest, Completion, Instant, Job, JobState
 from headgate.jobqueue.claims import Claims
+from headgate.jobqueue.job import Lane
 from headgate.jobqueue.resource import Resource, ResourceState
 from headgate.jobqueue.working_set import Lanes
 from tests.examples import examples
@@ -123,6 +124,14 @@ def test_a_claim_and_a_reservation_cost_the_same_however_many_tasks_a_team_has(
                 looks.clear()
     assert costs[0] == costs[1]
     assert max(costs[1]) < 30
+
+
+def test_the_first_claim_after_a_restart_reads_few_of_many_lanes(monkeypatch: pytest.MonkeyPatch) -> None:
+    queue, looks = crowded(1_000, monkeypatch)
+    queue.commit()
+    queue.restart()
+    assert queue.claim(count=4)
+    assert 0 < sum(isinstance(one, Lane) for one in looks) < 30
 
 
 def test_a_job_that_is_claimed_and_given_back_again_and_again_leaves_nothing_behind() -> None:

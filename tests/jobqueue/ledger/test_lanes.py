@@ -145,7 +145,7 @@ def test_a_job_that_lines_up_behind_what_was_read_is_left_to_the_store() -> None
         reads.append(after)
         return Fetched(jobs[:2], jobs[1].place, False) if after is None else Fetched(jobs[2:], after, True)
 
-    lanes = Lanes({LANE: {JobState.PENDING: 3}}, fetch)
+    lanes = Lanes({LANE: {JobState.PENDING: 3}}, {}, fetch)
     lanes.moved(jobs[3], None)
     assert [lanes.pop(LANE).seq for _ in range(4)] == [0, 1, 2, 3]
     assert reads == [None, jobs[1].place]
@@ -166,7 +166,7 @@ def test_a_new_lane_is_not_looked_for_in_the_store() -> None:
     def fetch(lane: Lane, after: Place | None, limit: int) -> Fetched:
         raise AssertionError("the store has nothing of it")
 
-    lanes = Lanes({}, fetch)
+    lanes = Lanes({}, {}, fetch)
     for seq in range(3):
         lanes.moved(Job(spec(f"{seq}"), seq, 0.0), None)
     assert [lanes.pop(LANE).seq for _ in range(3)] == [0, 1, 2]

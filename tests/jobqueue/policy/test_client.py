@@ -109,6 +109,22 @@ async def test_the_answer_of_a_server_to_a_reset_is_no_action(client_of: Any) ->
             assert (await client.act({"state": np.array([n])})).tolist() == [n]
 
 
+async def test_a_server_that_answers_observations_twice_ends_the_episode(client_of: Any) -> None:
+    async def answer(connection: ServerConnection) -> None:
+        async for frame in connection:
+            for _ in range(2 if "state" in unpack(frame) else 0):
+                await connection.send(pack({"action": unpack(frame)["state"]}))
+
+    async def play(client: Any) -> None:
+        await client.reset()
+        for n in range(1_000):
+            await client.act({"state": np.array([n])})
+
+    async with peer(answer) as port:
+        with pytest.raises(PolicyFailedError, match="sent an action that no observation had asked for"):
+            await play(client_of(port))
+
+
 async def test_text_is_the_traceback_of_the_server(client_of: Any) -> None:
     async def fail(connection: ServerConnection) -> None:
         await connection.recv()

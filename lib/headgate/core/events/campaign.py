@@ -368,7 +368,7 @@ class JournalRecovered(Event):
 
 
 class TaskProviderFailed(Event, log_level=WARNING):
-    """A task provider returned no tasks because of an error; it is asked again."""
+    """A task provider returned no tasks, for some models at least, because of an error; it is asked again."""
 
     error: str
     retry_in_s: float
@@ -398,7 +398,7 @@ class CheckpointsSkipped(Event):
 
 
 class CheckpointsUnread(Event, log_level=WARNING):
-    """The folder or bucket of checkpoints, or the store of scores, cannot be read now; it is checked again later."""
+    """The checkpoints, or the store of their scores or a part of it, cannot be read now; it is checked again later."""
 
     place: str
     error: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, Final, Self
 
 from websockets.asyncio.client import ClientConnection, connect
@@ -19,6 +19,7 @@ from headgate.jobqueue.policy.protocol import (
     Action,
     Dialogue,
     PolicyError,
+    PolicyFailedError,
     PolicyLease,
     PolicyLostError,
     PolicyRefusedError,
@@ -143,13 +144,19 @@ class PolicyClient:
         """Return the policy's action for an observation.
 
         Raises:
-            PolicyFailedError: if the policy failed, with its traceback as `report`, or its answer is not an action.
+            PolicyFailedError: if the policy failed, with its traceback as `report`, its answer is not an action, or it
+                sent one that no observation had asked for: later ones would belong to the wrong observations.
             PolicyTimeoutError: if it took too long.
             PolicyLostError: if the connection ended, or was not open.
             PolicyRefusedError: if the server was given to a newer reservation.
             MalformedMessageError: if the observation cannot be encoded or the answer cannot be decoded.
         """
         async with self._exchange() as (connection, dialogue):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(0):
+                    while True:  # what has come so far answers resets
+                        if dialogue.read(await connection.recv()) is not None:
+                            raise PolicyFailedError(f"{self.url} sent an action that no observation had asked for")
             await connection.send(dialogue.observe(observation))
             while (action := await read_apart(dialogue.read, await connection.recv())) is None:
                 pass

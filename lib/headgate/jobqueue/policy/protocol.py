@@ -62,7 +62,7 @@ class PolicyTimeoutError(PolicyError):
 
 
 class PolicyFailedError(PolicyError):
-    """The policy failed, as its server reports, or its answer is not an action.
+    """The policy failed, as its server reports, or what it sent is not the action that was asked for.
 
     Attributes:
         report: the text that the server sent (usually a traceback), or empty.

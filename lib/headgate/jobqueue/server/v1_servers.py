@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import Counter
 from time import perf_counter
@@ -98,33 +99,36 @@ async def remove(call: Call, path: ResourcePath, query: RemoveQuery) -> Answer[R
 
 async def statistics(call: Call) -> Answer[StatisticsOut]:
     """Return an overview of the queue; tokens bound to teams see their part of it."""
-    return ok(await call.look(lambda ledger, _: statistics_of(ledger, call.caller.teams, call.caller.pools)))
+    found, lanes = await call.look(lambda ledger, _: _statistics(ledger, call.caller.teams, call.caller.pools))
+    # Not on the writer: with ten thousand lanes, this takes longer than all else.
+    found.lanes = await asyncio.to_thread(lambda: [_lane(*lane) for lane in sorted(lanes)])
+    return ok(found)
 
 
-def statistics_of(
-    ledger: Ledger, teams: frozenset[str] | None = None, usable: frozenset[str] | None = None
-) -> StatisticsOut:
-    """Return an overview of the queue, limited to `teams` and the servers of `usable` pools (None: all)."""
+def _statistics(
+    ledger: Ledger, teams: frozenset[str] | None, usable: frozenset[str] | None
+) -> tuple[StatisticsOut, list[tuple[Lane, bool, dict[JobState, int]]]]:
+    """Return an overview limited to `teams` and the servers of `usable` pools (None: all), and its lanes."""
     lanes = {lane: counts for lane, counts in ledger.lane_counts().items() if teams is None or lane.team in teams}
-    jobs = sum(map(Counter, lanes.values()), Counter[JobState]())
     pools = {lane.pool for lane in lanes if lane.pool}
     if teams is None:
         pools |= {spec.pool for resource in ledger.resources().values() for spec in resource.specs}
     if usable is not None:
         pools &= usable
-    return StatisticsOut.model_construct(
-        jobs={state: jobs[state] for state in JobState},
+    found = StatisticsOut.model_construct(
+        jobs={state: sum(counts[state] for counts in lanes.values()) for state in JobState},
         withdrawn=ledger.withdrawn(teams),
         workers=len({job.worker for job in ledger.running() if teams is None or job.spec.team in teams}),
         waiting_claims=ledger.waiting_claims_of(teams),
         pools=_pools(ledger, sorted(pools)),
-        lanes=[_lane(ledger, lane, lanes[lane]) for lane in sorted(lanes)],
+        lanes=[],
     )
+    return found, [(lane, ledger.servers.loads.of(lane) is not None, counts) for lane, counts in lanes.items()]
 
 
-def _lane(ledger: Ledger, lane: Lane, counts: dict[JobState, int]) -> LaneOut:
-    jobs: dict[str, Any] = {state.value: counts.get(state, 0) for state in JobState}
-    return LaneOut.model_construct(**lane._asdict(), **jobs, is_served=ledger.servers.loads.of(lane) is not None)
+def _lane(lane: Lane, is_served: bool, counts: dict[JobState, int]) -> LaneOut:
+    jobs: dict[str, Any] = {state.value: number for state, number in counts.items()}
+    return LaneOut.model_construct(**lane._asdict(), **jobs, is_served=is_served)
 
 
 def _pools(ledger: Ledger, names: list[str]) -> list[PoolOut]:

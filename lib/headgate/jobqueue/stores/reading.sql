@@ -11,7 +11,7 @@ SELECT max(version) FROM migrations;
 INSERT INTO migrations (version, name, applied_at) VALUES (:version, :name, :applied_at);
 
 -- name: counts
-SELECT team, pool, task, state, count(*) FROM jobs GROUP BY team, pool, task, state;
+SELECT team, pool, task, state, count(*), min(descending_priority), min(seq) FROM jobs GROUP BY team, pool, task, state;
 
 -- name: withdrawn
 SELECT team, count(*) FROM jobs WHERE state = 'dead' AND substr(last_error, 1, 9) = 'withdrawn' GROUP BY team;

@@ -145,12 +145,16 @@ class Store(ABC):
     def load(self) -> Snapshot:
         """Return what a ledger starts from."""
         counts: defaultdict[Lane, dict[JobState, int]] = defaultdict(dict)
-        for team, pool, task, state, count in self._select("counts", {}):
-            counts[Lane(team, pool, task)][JobState(state)] = count
+        firsts: dict[Lane, Place] = {}
+        for team, pool, task, state, count, descending_priority, seq in self._select("counts", {}):
+            counts[lane := Lane(team, pool, task)][JobState(state)] = count
+            if state == JobState.PENDING:
+                firsts[lane] = Place(descending_priority, 0, seq)
         ((last_seq, last_entry),) = self._select("last_numbers", {})
         resources = map(resource_of_row, self._select("resources", {}))
         return Snapshot(
             counts=dict(counts),
+            firsts=firsts,
             withdrawn=dict(self._select("withdrawn", {})),
             in_progress=list(map(job_of_row, self._select("in_progress", {}))),
             resources=sorted(resources, key=lambda resource: (resource.spec.pool, resource.index)),

@@ -28,7 +28,8 @@ _NOT_STARTED: Final = {FileNotFoundError: 127, PermissionError: 126}
 _GUARD: Final = """
 import os, sys
 host, command = map(int, sys.argv[1:])
-if os.fork():  # Ray kills the children of a worker that ends
+if guard := os.fork():  # Ray kills the children of a worker that ends
+    os.waitpid(guard, 0)  # the first process of a container may not do so
     os._exit(0)
 if not sys.stdin.read():  # nobody said that the command has ended
     os.killpg(0, 9) if os.getpgrp() == host else os.kill(command, 9)
