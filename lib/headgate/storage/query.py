@@ -13,7 +13,7 @@ import polars as pl
 from headgate.core import errors
 from headgate.storage.frames import verify
 from headgate.storage.manifest import Part, Problem, Visible
-from headgate.storage.marks import SCORING, Marks
+from headgate.storage.marks import EVERY_SAMPLE, Marks
 from headgate.storage.objects import ObjectStore
 from headgate.storage.schema import COLUMNS, FRAME_SCHEMA, lacking_columns
 
@@ -128,9 +128,7 @@ def _view(root: str, parts: Sequence[Part], marks: Marks) -> str:
     first = "row_number() OVER (PARTITION BY environment, task_id ORDER BY finished_at) = 1"
     counted = "SELECT * FROM stored"
     if marks.log:
-        new = (f"CASE WHEN scorer IS NULL THEN s.{name} ELSE new_{name} END AS {name}" for name in SCORING)
-        joined = f"SELECT s.* REPLACE ({', '.join(new)}), invalid FROM stored s LEFT JOIN marked USING (task_id)"  # noqa: S608
-        counted = f"SELECT * EXCLUDE (invalid) FROM ({joined}) WHERE invalid IS NOT true"  # noqa: S608 - as above
+        counted = f"SELECT * EXCLUDE (invalid) FROM {EVERY_SAMPLE} WHERE invalid IS NOT true"  # noqa: S608 - as above
     return f"{stored}; CREATE VIEW samples AS {counted} QUALIFY {first}"
 
 
