@@ -138,6 +138,12 @@ def test_a_query_shows_the_beginning_of_long_cells_and_says_where_they_are_whole
     assert "are cut" not in headgate("query", "select 'short' as answer").out
 
 
+def test_a_query_in_json_loses_no_column_of_a_name_and_no_large_number(headgate: Command) -> None:
+    asyncio.run(_put(Path(".headgate/samples"), sample(0)))
+    said = headgate("query", "select 1 as score, 2 as score, 3 as score, sum(1::bigint << 62) * 8 as seeds", "--json")
+    assert said.document == [{"score": 1, "score_2": 2, "score_3": 3, "seeds": str(2**65)}]
+
+
 def test_a_query_without_rows_prints_no_empty_table(headgate: Command) -> None:
     asyncio.run(_put(Path(".headgate/samples"), sample(0)))
     assert headgate("query", "select model from samples where score > 2").out.strip() == "0 rows"

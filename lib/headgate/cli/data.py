@@ -44,7 +44,7 @@ def query(
     found = asyncio.run(_store(choices).query(sql))
     warn_of(found.problems)
     if as_json:
-        print_json([dict(zip(found.columns, row, strict=True)) for row in found.rows])
+        print_json([dict(zip(_distinct(found.columns), map(_fitting, row), strict=True)) for row in found.rows])
     elif rows := [[None if value is None else str(value) for value in row] for row in found.rows]:
         cut = [[cell and safe_text(cell, limit_chars=_CELL_CHARS) for cell in row] for row in rows]
         print_table(counted(len(rows), "row"), found.columns, cut)
@@ -53,6 +53,18 @@ def query(
     else:
         say("0 rows")
     return 0
+
+
+def _distinct(columns: Sequence[str]) -> list[str]:
+    """Return the names of columns, the second of a name as NAME_2, so that no value of a row is lost in an object."""
+    return [
+        name if (n := columns[:place].count(name) + 1) == 1 else f"{name}_{n}" for place, name in enumerate(columns)
+    ]
+
+
+def _fitting(value: object) -> object:
+    """Return a value of a query; a whole number of more than 64 bits, such as a sum of seeds, as text."""
+    return str(value) if isinstance(value, int) and not -(2**63) <= value < 2**64 else value
 
 
 def summary(
