@@ -106,10 +106,10 @@ def could_move(order: Sequence[str], missing: Mapping[str, Missing]) -> frozense
 
 _NEEDED: Final = ("task_id", "model", "environment", "index", "score", "success", "finished_at", "trace_id")
 
-SERVED: Final = ("served_model", "system_fingerprint")
+SERVED: Final[tuple[str, ...]] = ("served_model", "system_fingerprint")
 """Columns of a sample that name what answered."""
 
-LEADERBOARD_COLUMNS: Final = (*_NEEDED, "answer", *COST_COLUMNS, *SERVED)
+LEADERBOARD_COLUMNS: Final[tuple[str, ...]] = (*_NEEDED, "answer", *COST_COLUMNS, *SERVED)
 """The columns that a leaderboard needs."""
 
 MOST_SERVED: Final = 5
