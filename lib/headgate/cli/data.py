@@ -86,20 +86,22 @@ def summary(
     read = ["task_id", "model", "environment", "finished_at", "score", *reports.SERVED, *reports.COST_COLUMNS]
     samples = asyncio.run(store.scan(columns=read)).frame
     costs: list[tuple[float | None, ...]] = [() for _ in rows]
-    if known := reports.costs_by(samples.unique("task_id"), "model", "environment"):
-        columns += ["cost", "cost per point"]
+    if known := reports.costs_by(samples, "model", "environment"):
+        columns += ["cost", "cost per point", "costed"]
         of_pairs = [known.get((pair.model, pair.environment)) for pair in found.pairs]
-        costs = [(None, None) if cost is None else (cost.total, cost.per_point) for cost in of_pairs]
+        costs = [(None, None, 0) if cost is None else (cost.total, cost.per_point, cost.samples) for cost in of_pairs]
     if as_json:
         names = [column.replace(" ", "_") for column in columns]
         print_json([dict(zip(names, (*row, *cost), strict=True)) for row, cost in zip(rows, costs, strict=True)])
     elif not rows:
         say(str(asyncio.run(no_samples(store, settings))))
     else:
-        shown = [(*row, *map(reports.money, cost)) for row, cost in zip(rows, costs, strict=True)]
+        shown = [(*row, *map(reports.money, cost[:2]), *cost[2:]) for row, cost in zip(rows, costs, strict=True)]
         print_table(
             f"{len(rows)} models × environments", columns, shown, right=range(2, len(columns)), spare=columns[3:7]
         )
+        if any(cost.is_partial for cost in known.values()):
+            say("cost and cost per point are of the samples whose cost is known, counted in `costed`")
         for note in reports.served_notes(samples):
             say(note)
     return 0
