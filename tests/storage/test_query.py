@@ -95,6 +95,7 @@ async def test_a_missing_part_is_left_out_of_a_query(store: SampleStore, objects
         ("copy samples to '/tmp/x.csv'", "must be a SELECT (got COPY)"),
         ("insert into samples values (1)", "must be a SELECT (got INSERT)"),
         ("set threads = 1", "must be a SELECT (got SET)"),
+        ("pivot samples on environment using avg(score) group by model", "a PIVOT must name its columns"),
         ("select * from read_text('/etc/hostname')", "file system operations are disabled"),
         ("select score::date from samples", "Unimplemented type for cast"),
     ],

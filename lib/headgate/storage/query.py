@@ -81,6 +81,11 @@ def _checked(sql: str) -> str:
         raise errors.InvalidInputError(
             f"a query must be one statement (got {len(statements)})", next_step="Run them one by one."
         )
+    if statements[0].type == duckdb.StatementType.MULTI:
+        raise errors.InvalidInputError(
+            "a PIVOT must name its columns, since it would otherwise make a type in the database first",
+            next_step="Write PIVOT … ON environment IN ('affine:sat', …) USING avg(score).",
+        )
     if statements[0].type not in _READ_ONLY:
         raise errors.InvalidInputError(
             f"a query must be a SELECT (got {statements[0].type.name})",
