@@ -95,7 +95,6 @@ async def test_a_missing_part_is_left_out_of_a_query(store: SampleStore, objects
         ("copy samples to '/tmp/x.csv'", "must be a SELECT (got COPY)"),
         ("insert into samples values (1)", "must be a SELECT (got INSERT)"),
         ("set threads = 1", "must be a SELECT (got SET)"),
-        ("pivot samples on environment using avg(score) group by model", "a PIVOT must name its columns"),
         ("select * from read_text('/etc/hostname')", "file system operations are disabled"),
         ("select score::date from samples", "Unimplemented type for cast"),
     ],
@@ -105,6 +104,15 @@ async def test_sql_that_cannot_be_run_is_explained(folder_store: SampleStore, sq
     with pytest.raises(errors.InvalidInputError) as caught:
         await folder_store.query(sql)
     assert said in caught.value.message
+
+
+async def test_a_pivot_is_answered_with_how_to_name_its_columns(folder_store: SampleStore) -> None:
+    await _fill(folder_store)
+    with pytest.raises(errors.InvalidInputError) as caught:
+        await folder_store.query("pivot samples on environment using avg(score) group by model")
+    assert "Name the columns of a PIVOT" in str(caught.value.next_step)
+    named = "pivot samples on environment in ('affine:sat') using count(*) group by model"
+    assert (await folder_store.query(named)).columns == ("model", "affine:sat")
 
 
 async def test_a_wrong_column_is_answered_with_the_columns_there_are(folder_store: SampleStore) -> None:

@@ -57,9 +57,8 @@ def query(
 
 def _distinct(columns: Sequence[str]) -> list[str]:
     """Return the names of columns, the second of a name as NAME_2, so that no value of a row is lost in an object."""
-    return [
-        name if (n := columns[:place].count(name) + 1) == 1 else f"{name}_{n}" for place, name in enumerate(columns)
-    ]
+    before = [columns[:place].count(name) for place, name in enumerate(columns)]
+    return [f"{name}_{n + 1}" if n else name for name, n in zip(columns, before, strict=True)]
 
 
 def _fitting(value: object) -> object:

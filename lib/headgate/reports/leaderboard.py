@@ -195,7 +195,7 @@ class Leaderboard:
         pairs: every two models, the higher-placed one first, with p-values corrected for all pairs.
         most_compared: with more models than this, none are compared with each other.
         neighbours: verdicts on each model and the next one, in the order of `standings`.
-        ended: wall times at which the first and the last sample ended; None without samples.
+        ended: wall times at which the first and the last sample ended; (None, None) without samples.
         served: a sentence for each model whose endpoint changed meanwhile.
     """
 
@@ -211,7 +211,7 @@ class Leaderboard:
     missing: MissingRule
     most_compared: int = MAX_MODELS
     neighbours: RankingReport = field(default_factory=RankingReport)
-    ended: tuple[float, float] | None = None
+    ended: tuple[float, float] | tuple[None, None] = (None, None)
     served: tuple[str, ...] = ()
 
     def left_out(self, model: str) -> tuple[str, ...]:
@@ -357,9 +357,7 @@ def build_leaderboard(
         missing=missing,
         most_compared=most_compared,
         neighbours=neighbours_of(at_worst, order, indifference) if indifference else RankingReport(),
-        ended=None
-        if rows.is_empty()
-        else rows.select(low=pl.col("finished_at").min(), high=pl.col("finished_at").max()).row(0),
+        ended=rows.select(first=pl.col("finished_at").min(), last=pl.col("finished_at").max()).row(0),
         served=served_notes(rows),
     )
 

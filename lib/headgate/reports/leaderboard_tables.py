@@ -65,7 +65,8 @@ def leaderboard_notes(board: Leaderboard, *, of_differences: bool = True) -> tup
 
 def covered_time(board: Leaderboard) -> str:
     """Return in UTC when the first and the last sample of the leaderboard ended; empty without samples."""
-    return "" if board.ended is None else f"samples that ended {' to '.join(map(utc_text, board.ended))}"
+    first, last = board.ended
+    return "" if first is None or last is None else f"samples that ended {utc_text(first)} to {utc_text(last)}"
 
 
 def _means(board: Leaderboard) -> Iterator[str]:
@@ -161,8 +162,7 @@ def leaderboard_document(board: Leaderboard) -> dict[str, Any]:
         "against": board.against or None,
         "is_chosen": board.is_chosen,
         "missing": board.missing,
-        "first_finished_at": None if board.ended is None else board.ended[0],
-        "last_finished_at": None if board.ended is None else board.ended[1],
+        **dict(zip(("first_finished_at", "last_finished_at"), board.ended, strict=True)),
         "models": [
             {
                 "rank": one.rank,

@@ -130,7 +130,7 @@ def _single(rows: pl.DataFrame, counting: pl.DataFrame) -> pl.DataFrame:
     Tasks are also taken again without `resample`: by a ranking, or because an earlier sample of theirs was invalid.
     """
     of, keys = pl.col("stage").str.replace(r"^sample\.\d+$", "sample").alias("of"), [*_TASK[:-1], "of"]
-    last = rows.with_columns(of).sort(pl.col("score").is_not_null(), "finished_at")
-    last = last.unique(keys, keep="last", maintain_order=True)
-    taken = counting.filter(pl.col("score").is_not_null()).select(*_TASK[:-1], of)
+    is_scored = pl.col("score").is_not_null()
+    last = rows.with_columns(of).sort(is_scored, "finished_at").unique(keys, keep="last", maintain_order=True)
+    taken = counting.filter(is_scored).select(*_TASK[:-1], of)
     return last.join(taken, on=keys, how="anti").select(rows.columns)

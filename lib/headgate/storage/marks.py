@@ -48,10 +48,7 @@ class Mark:
 SCORING: Final = ("score", "success", "why", "error_kind", "error")
 """Columns of a sample that a new score replaces."""
 
-_IN_FORCE: Final = ", ".join(
-    f"CASE WHEN scorer IS NULL THEN s.{name} ELSE new_{name} END AS {name}" for name in SCORING
-)
-
+_IN_FORCE: Final = ", ".join(f"if(scorer IS NULL, s.{name}, new_{name}) AS {name}" for name in SCORING)
 EVERY_SAMPLE: Final = f"(SELECT s.* REPLACE ({_IN_FORCE}), invalid FROM stored s LEFT JOIN marked USING (task_id))"  # noqa: S608 - ours
 """What a query selects from for every stored sample, also an invalid one, with the score that holds."""
 

@@ -23,7 +23,7 @@ _CONFIG: Final[dict[str, str | bool | int | float | list[str]]] = {
     "autoload_known_extensions": False,
 }
 _MAYBE_OF_A_PART: Final = (duckdb.IOException, duckdb.InvalidInputException, duckdb.SerializationException)
-_READ_ONLY: Final = frozenset({duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN})
+_READ_ONLY: Final = frozenset({"SELECT", "EXPLAIN"})
 
 QUERY_COLUMNS: Final[tuple[str, ...]] = (*COLUMNS, "date")
 """Columns of the view `samples`: those of a sample and the UTC day on which it ended.
@@ -81,16 +81,11 @@ def _checked(sql: str) -> str:
         raise errors.InvalidInputError(
             f"a query must be one statement (got {len(statements)})", next_step="Run them one by one."
         )
-    if statements[0].type == duckdb.StatementType.MULTI:
-        raise errors.InvalidInputError(
-            "a PIVOT must name its columns, since it would otherwise make a type in the database first",
-            next_step="Write PIVOT … ON environment IN ('affine:sat', …) USING avg(score).",
-        )
-    if statements[0].type not in _READ_ONLY:
-        raise errors.InvalidInputError(
-            f"a query must be a SELECT (got {statements[0].type.name})",
-            next_step="Samples are never changed; export them to work on a copy.",
-        )
+    if (kind := statements[0].type.name) not in _READ_ONLY:
+        step = "Samples are never changed; export them to work on a copy."
+        if kind == "MULTI":  # DuckDB makes a type of the values first
+            step = "Name the columns of a PIVOT: ON environment IN ('affine:sat', …)."
+        raise errors.InvalidInputError(f"a query must be a SELECT (got {kind})", next_step=step)
     return sql
 
 

@@ -314,9 +314,7 @@ class SampleStore:
         run = pl.col("stage").str.extract(r"(\d+)$").cast(pl.Int64).fill_null(1)
         counts = ~pl.col("invalid") & pl.col("score").is_not_null()
         gone = pl.col("invalid" if every else "resample").filter("invalid").last()  # the last one says
-        cells = (
-            ours.sort(run).group_by(task).agg(gone.alias("gone"), counts.any().alias("counts"), run.max().alias("runs"))
-        )
+        cells = ours.sort(run).group_by(task).agg(gone=gone, counts=counts.any(), runs=run.max())
         wanted = (
             cells.filter("gone", ~pl.col("counts")).sort(task).select(*task, pl.format("sample.{}", pl.col("runs") + 1))
         )
