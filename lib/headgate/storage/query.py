@@ -99,6 +99,7 @@ def _answer(
         _tabulate(connection, "marks", marks.history)
         _tabulate(connection, "marked", marks.state)
         connection.execute(_view(root, parts, marks))
+        connection.execute("SET TimeZone = 'UTC'")  # as `date`, wherever this machine is
         # From here on only the store can be read, and the query cannot undo that.
         connection.execute(f"SET allowed_directories = [{_quoted(root)}]")
         connection.execute("SET enable_external_access = false")
