@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
-from headgate.storage import Journal
+from headgate.storage import Journal, Mark, Verb, open_store
 from tests.cli.conftest import Command
 
 RUN = ("run", "--roster", "baselines", "-e", "affine:sat", "--instances", "4", "--json")
@@ -68,6 +69,19 @@ def test_a_mark_names_its_samples_and_conditions_in_sql_do(headgate: Command, sa
     undone = headgate("invalidate", "--undo", "--mark", one["mark"], "--reason", "it was not", "--json").document
     assert undone["pairs"] == [{"model": "baseline-solver@main", "environment": "affine:sat", "samples": 1}]
     assert _rows(headgate, "select count(*) from samples where model = 'baseline-solver@main'") == [(1,)]
+
+
+def test_conditions_mean_the_scores_that_hold_also_for_samples_that_count_no_longer(
+    headgate: Command, sampled: None
+) -> None:
+    rows = _rows(headgate, "select task_id from samples where model = 'baseline-solver@main'")
+    mark = Mark("20991231T000000-00000000", Verb.RESCORE, 4_000_000_000.0, "ada", "a new judge", "judge")
+    new = [{"task_id": row[0], "score": 0.25, "success": False, "why": "", "error_kind": None} for row in rows]
+    asyncio.run(open_store(str(STORE)).put_scores(mark, new, 0))
+    where = ("--where", "score = 0.25", "--reason", "x", "--json")
+    assert headgate("invalidate", *where).document["samples"] == 4
+    assert headgate("forget", *where[:2], "--dry-run", "--json").document["samples"] == 4
+    assert headgate("invalidate", "--undo", *where).document["samples"] == 4
 
 
 def test_what_is_not_said_or_wrong_marks_nothing(headgate: Command, sampled: None) -> None:

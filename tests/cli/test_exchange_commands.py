@@ -91,6 +91,7 @@ def test_options_choose_samples(headgate: Command, stored: Path, options: tuple[
         (("--format", "affine-summary", "--successes"), "an affine-summary covers all samples"),
         (("--format", "inspect", "--until", "2000-01-01"), "there is nothing to export"),
         (("--campaign", "othr"), "the store has no sample of campaign 'othr'; did you mean 'other'?"),
+        (("--campaign", "othr"), '`headgate query "select distinct campaign from samples"` shows all of them'),
         (("--campaign", "none"), "It has samples of the campaigns: main, other;"),
         (("-e", " "), "--environment names none (got ' ')"),
     ],

@@ -120,6 +120,15 @@ def test_a_summary_of_nothing_is_no_empty_table(headgate: Command) -> None:
     assert "environment" not in said
 
 
+def test_a_summary_says_of_how_many_samples_the_cost_is_known(headgate: Command) -> None:
+    asyncio.run(_put(Path(".headgate/samples"), sample(1, cost_micro=2_000_000), sample(3)))
+    (row,) = headgate("summary", "--json").document
+    assert (row["samples"], row["cost"], row["cost_per_point"], row["costed"]) == (2, 2.0, 2.0, 1)
+    assert "cost and cost per point are of the samples whose cost is known" in headgate("summary").out
+    asyncio.run(_put(Path("whole"), sample(1, cost_micro=2_000_000)))
+    assert "whose cost is known" not in headgate("summary", "--store", "whole").out
+
+
 def test_a_query_shows_every_digit(headgate: Command) -> None:
     asyncio.run(_put(Path(".headgate/samples"), sample(0)))
     said = headgate("query", "select 0.123456789012::double as share, 1767225600.25::double as at")
@@ -136,6 +145,12 @@ def test_a_query_shows_the_beginning_of_long_cells_and_says_where_they_are_whole
     assert "cells are cut to 120 characters; --json has them whole" in said
     assert headgate(*ask, "--json").document == [{"conversation": "word\n" * 500, "answer": "short"}]
     assert "are cut" not in headgate("query", "select 'short' as answer").out
+
+
+def test_a_query_in_json_loses_no_column_of_a_name_and_no_large_number(headgate: Command) -> None:
+    asyncio.run(_put(Path(".headgate/samples"), sample(0)))
+    said = headgate("query", "select 1 as score, 2 as score, 3 as score, sum(1::bigint << 62) * 8 as seeds", "--json")
+    assert said.document == [{"score": 1, "score_2": 2, "score_3": 3, "seeds": str(2**65)}]
 
 
 def test_a_query_without_rows_prints_no_empty_table(headgate: Command) -> None:

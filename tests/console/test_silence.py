@@ -32,11 +32,12 @@ from headgate.durable import locks
 from headgate.jobqueue.server import ServerSettings, running_server
 from headgate.net.listener import bound
 from headgate.placement.service.journal import Journal, JournalError, read_journal
-from headgate.storage import ControlOrder
+from headgate.storage import ControlOrder, SampleIndex, SampleStore, open_store
 from headgate.storage import Journal as CampaignJournal
 from headgate.telemetry import MonitorClient, status_document
 from tests.console import worlds
 from tests.console.conftest import Serve, Visits, settings
+from tests.storage.samples import many
 
 if TYPE_CHECKING:
     from anyio.from_thread import BlockingPortal
@@ -91,6 +92,26 @@ def test_a_run_that_hangs_is_not_shown_as_it_was_hours_ago(portal: BlockingPorta
     assert "0 of 1 part answer" in text
     assert "no answer yet; it last answered" in text
     assert "Endpoints" not in text
+
+
+def test_a_leaderboard_made_while_older_samples_are_being_read_says_so(
+    portal: BlockingPortal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = SampleStore.indexed
+
+    async def indexed(store: SampleStore, index: SampleIndex, within_s: float = 1.0) -> SampleIndex:
+        if index.revision:
+            await asyncio.Event().wait()  # the older parts
+        return replace(await whole(store, index, 60.0), pending=3)
+
+    async def look() -> str:
+        await open_store(settings(tmp_path).store).put_batch("one", many(20))
+        return await _page(Source("run", "http://there", _running().ask), "/leaderboard", tmp_path)
+
+    monkeypatch.setattr(SampleStore, "indexed", indexed)
+    assert "From the newest samples alone, as the store was still being read at" in portal.call(look)
+    monkeypatch.undo()
+    assert "From the samples stored by" in portal.call(look)
 
 
 @pytest.mark.usefixtures("impatient")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -14,7 +15,9 @@ import pytest
 from headgate.core import ChatReply, Message
 from headgate.environments import Continue, Environment, converse
 from headgate.environments.tools import tool_call
+from headgate.storage import open_store
 from tests.docs.pages import blocks
+from tests.storage.samples import START, many
 
 
 def _example(page: str, containing: str) -> dict[str, Any]:
@@ -105,3 +108,15 @@ def test_the_first_lines_of_python_work(
     monkeypatch.chdir(tmp_path)
     _example("docs/tutorials/evaluate-two-models.md", "load_settings")
     assert capsys.readouterr().out == "main affine:sat 100\n"
+
+
+async def test_two_weeks_of_a_model_are_compared_as_the_page_on_stored_samples_says(tmp_path: Path) -> None:
+    weeks = [many(60), many(60, first=60, at=START + 8 * 86_400)]
+    new = [replace(one, index=number % 60, score=0.0, success=False) for number, one in enumerate(weeks[1])]
+    store = open_store(str(tmp_path))
+    await store.put_batch("b", [*(replace(one, index=one.sequence) for one in weeks[0]), *new])
+    page = await _example("docs/reference/stored-samples.md", "compare_weeks")["compare_weeks"](
+        str(tmp_path), "org/a@main"
+    )
+    assert "Differences from the reference, before" in page
+    assert "-0.500" in page

@@ -9,7 +9,10 @@ import re
 import sys
 
 import pytest
+from prefect import Flow
+from prefect.blocks.core import Block
 
+import blocks
 from headgate.core import ErrorKind, Sample, errors, events
 from tests.docs.pages import DOCS, headings
 from tests.house.tree import ROOT
@@ -95,3 +98,19 @@ def test_the_generated_pages_are_those_that_the_code_gives(
     monkeypatch.setattr(sys, "argv", ["reference.py"])  # a usage line has the name of the program
     status = importlib.import_module("reference").main(["--check"])
     assert status == 0, capsys.readouterr().out
+
+
+def test_every_parameter_of_a_flow_and_every_field_of_a_block_is_explained() -> None:
+    text = (DOCS / "reference/prefect.md").read_text()
+    sections = {part.partition("\n")[0]: part for part in re.split(r"(?m)^#{2,3} ", text)}
+    shared = set(re.findall(r"`(\w+)`", "".join(re.findall(r"(?m)^\| (`[^|]*)\|", sections["Flows"]))))
+    modules = [importlib.import_module(f"flows.{path.stem}") for path in (ROOT / "flows").glob("[a-z]*.py")]
+    found = [flow for module in modules for flow in vars(module).values() if isinstance(flow, Flow)]
+    assert found
+    for flow in found:
+        names = set(inspect.signature(flow.fn).parameters) - shared
+        assert [name for name in sorted(names) if f"`{name}`" not in sections[flow.name]] == [], flow.name
+    sections["ReportStore"] += sections["SampleStore"]  # "the fields of a SampleStore, and"
+    for block in (value for value in vars(blocks).values() if inspect.isclass(value) and issubclass(value, Block)):
+        names = {name for name in block.model_fields if not name.startswith("_") and name not in Block.model_fields}
+        assert [name for name in sorted(names) if f"`{name}`" not in sections[block.__name__]] == [], block.__name__

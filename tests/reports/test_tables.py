@@ -6,15 +6,13 @@ import polars as pl
 import pytest
 
 from headgate.core import ErrorKind, Secret, errors
-from headgate.reports import build_leaderboard
+from headgate.reports import SERVED, build_leaderboard, leaderboard_document, leaderboard_view, served_notes
 from headgate.reports.report import (
     PROVIDER_ERRORS,
-    SERVED,
     checked_samples,
     error_table,
     leaderboard_table,
     missing_table,
-    served_notes,
     summary_table,
 )
 from tests.reports.factories import START, frame, lost, row
@@ -162,3 +160,18 @@ def test_an_endpoint_that_changed_who_answers_is_told_with_when_and_how_often() 
     second = "gpt-x fp_2 since 1970-01-01 00:02 UTC (samples: 1)"
     assert told == f"The endpoint of a@main changed; answered by {first}, {second}."
     assert served_notes(rows.drop("served_model")) == ()
+
+
+def test_a_leaderboard_tells_of_what_time_it_is_and_which_endpoints_changed_meanwhile() -> None:
+    rows = frame(*(row(n, index=n, model="a@main", finished_at=START + 60 * n) for n in range(12)))
+    changed = rows.with_columns(served_model=pl.when(pl.col("index") < 6).then(pl.lit("x")).otherwise(pl.lit("y")))
+    board = build_leaderboard(changed.with_columns(system_fingerprint=pl.lit(None, dtype=pl.String)))
+    document, time = leaderboard_document(board), "samples that ended 2025-11-20 00:53 UTC to 2025-11-20 01:04 UTC"
+    assert (document["first_finished_at"], document["last_finished_at"]) == (START, START + 660)
+    assert leaderboard_view(board).period == time
+    assert f"since 7d; {time}" in leaderboard_view(board, period="since 7d").page()
+    assert any(note.startswith("The endpoint of a@main changed; answered by x since") for note in document["notes"])
+    none = build_leaderboard(rows.clear())
+    assert (leaderboard_document(none)["last_finished_at"], leaderboard_view(none).period) == (None, "")
+    dated = rows.with_columns(pl.from_epoch(pl.col("finished_at"), "s"))
+    assert build_leaderboard(dated).ended == (START, START + 660)

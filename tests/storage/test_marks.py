@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from headgate.core import DAY_S, errors
+from headgate.core import DAY_S, Sample, errors, task_id_of
 from headgate.core.audit import audit_entries
 from headgate.storage import Chosen, CompactionPolicy, Invalidation, SampleStore, export_samples, import_samples
 from headgate.storage.mark_log import MANY, MARKS
 from headgate.storage.objects import FolderObjects, ObjectStore
 from tests.storage.places import IN_A_BUCKET_AT_LENGTH
-from tests.storage.samples import START, many
+from tests.storage.samples import START, many, sample
 
 BAD = Invalidation(Chosen(models=frozenset({"org/a"}), until=START + 10), "the prompt was cut")
 NOW = START + 100
@@ -99,6 +99,40 @@ async def test_what_is_sampled_again_stays_invalid(folder_store: SampleStore) ->
     undone = await folder_store.invalidate(Invalidation(Chosen(), "it was whole", undo=True), NOW)
     assert (undone.samples, undone.final) == (0, 10)
     assert set(await _counts(folder_store)) == {10}
+
+
+def _taken_again(count: int, run: int) -> list[Sample]:
+    """Return the samples of tasks that are taken for the `run`th time."""
+    stage = f"sample.{run}"
+    ids = [task_id_of("org/a@main", "affine:sat", number, stage, "main") for number in range(count)]
+    return [sample(number, task_id=ids[number], stage=stage, at=START + 50 + run) for number in range(count)]
+
+
+async def test_a_task_taken_again_is_taken_a_third_time_only_on_request(folder_store: SampleStore) -> None:
+    await folder_store.put_batch("one", many(3))
+    await folder_store.invalidate(Invalidation(Chosen(), "a wrong key", resample=True), NOW)
+    assert [row[-1] for row in await folder_store.to_resample("main")] == ["sample.2"] * 3
+    await folder_store.put_batch("two", _taken_again(3, 2))
+    assert await folder_store.to_resample("main") == []
+    await folder_store.invalidate(Invalidation(Chosen(), "a wrong prompt"), NOW)
+    assert await folder_store.to_resample("main") == []
+    assert [row[-1] for row in await folder_store.to_resample("main", every=True)] == ["sample.3"] * 3
+    await folder_store.invalidate(Invalidation(Chosen(), "a wrong prompt", resample=True), NOW)
+    assert [row[-1] for row in await folder_store.to_resample("main")] == ["sample.3"] * 3
+
+
+async def test_two_samples_of_a_task_never_count_again_together(folder_store: SampleStore) -> None:
+    await folder_store.put_batch("one", many(3))
+    await folder_store.invalidate(Invalidation(Chosen(), "a wrong key"), NOW)
+    await folder_store.put_batch("two", _taken_again(2, 2))  # as `headgate rank` does, also without `resample`
+    undo = Invalidation(Chosen(), "it was right", undo=True)
+    undone = await folder_store.invalidate(undo, NOW)
+    assert (undone.samples, undone.final) == (1, 2)
+    await folder_store.invalidate(Invalidation(Chosen(), "a wrong prompt"), NOW)
+    undone = await folder_store.invalidate(undo, NOW)
+    assert (undone.samples, undone.final) == (3, 2)
+    counted = (await folder_store.scan(columns=["sequence", "stage"])).frame.sort("sequence")
+    assert counted.rows() == [(0, "sample.2"), (1, "sample.2"), (2, "sample")]
 
 
 @IN_A_BUCKET_AT_LENGTH

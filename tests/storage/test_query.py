@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from datetime import date
 from pathlib import Path
@@ -104,6 +105,29 @@ async def test_sql_that_cannot_be_run_is_explained(folder_store: SampleStore, sq
     with pytest.raises(errors.InvalidInputError) as caught:
         await folder_store.query(sql)
     assert said in caught.value.message
+
+
+async def test_days_and_times_are_utc_wherever_the_machine_is(
+    folder_store: SampleStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TZ", "Pacific/Kiritimati")  # 14 hours ahead
+    time.tzset()
+    try:
+        await folder_store.put_batch("one", [sample(0, at=START + 11 * 3_600)])
+        asked = "select to_timestamp(finished_at)::date = date, strftime(to_timestamp(finished_at), '%H') from samples"
+        assert (await folder_store.query(asked)).rows == ((True, "11"),)
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
+async def test_a_pivot_is_answered_with_how_to_name_its_columns(folder_store: SampleStore) -> None:
+    await _fill(folder_store)
+    with pytest.raises(errors.InvalidInputError) as caught:
+        await folder_store.query("pivot samples on environment using avg(score) group by model")
+    assert "Name the columns of a PIVOT" in str(caught.value.next_step)
+    named = "pivot samples on environment in ('affine:sat') using count(*) group by model"
+    assert (await folder_store.query(named)).columns == ("model", "affine:sat")
 
 
 async def test_a_wrong_column_is_answered_with_the_columns_there_are(folder_store: SampleStore) -> None:

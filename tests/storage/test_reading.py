@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 
 from headgate.core import errors
-from headgate.storage import SampleStore
+from headgate.storage import CompactionPolicy, SampleIndex, SampleStore
 from headgate.storage.manifest import manifest_of
 from headgate.storage.objects import ObjectStore
 from tests.storage.places import IN_A_BUCKET_AT_LENGTH, IN_BOTH
@@ -54,6 +55,25 @@ async def test_a_task_that_is_there_twice_is_read_once(store: SampleStore) -> No
     found = await store.scan()
     assert sorted(found.frame["sequence"]) == [0, 1, 2, 3, 4, 5]
     assert found.duplicates == 2
+
+
+async def test_of_a_task_that_is_there_twice_all_readers_take_the_sample_that_ended_first(
+    folder_store: SampleStore,
+) -> None:
+    late, early = many(40, score=1.0, success=True, at=START + 60), many(40, score=0.0, success=False)
+    await folder_store.put_batch("a", late)
+    await folder_store.put_batch("b", early)
+
+    async def means() -> list[float | None]:
+        (pair,) = (await folder_store.summary(START + 100, rebuild=True)).pairs
+        ((queried,),) = (await folder_store.query("select avg(score) from samples")).rows
+        indexed = (await folder_store.indexed(SampleIndex(), 60)).rows["score"].to_list()
+        scanned = (await folder_store.scan(columns=["score"])).frame["score"].to_list()
+        return [pair.mean_score, queried, fmean(indexed), fmean(scanned)]
+
+    assert await means() == [0.0] * 4
+    assert (await folder_store.compact(START + 100, CompactionPolicy(min_parts=2))).rows == 40
+    assert await means() == [0.0] * 4
 
 
 async def test_a_part_without_a_manifest_is_not_visible(store: SampleStore, objects: ObjectStore) -> None:

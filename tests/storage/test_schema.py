@@ -148,7 +148,7 @@ def test_a_frame_of_other_columns_is_refused_with_the_difference() -> None:
 )
 def test_a_value_that_fits_no_column_is_a_misfit_and_no_end_of_the_batch(changes: dict[str, Any]) -> None:
     bad = replace(sample(1), **changes)
-    with pytest.raises(errors.InvalidInputError, match="does not fit the columns"):
+    with pytest.raises(errors.InvalidInputError, match=f"does not fit the columns .*: {next(iter(changes))}: "):
         frame_of([bad])
     frame, misfits = framed([sample(0), bad, sample(2)])
     assert frame["sequence"].to_list() == [0, 2]

@@ -83,8 +83,8 @@ async def invalidated(
     """Mark the samples that options choose; return what was marked, and how many tasks were opened again."""
     store, now = existing_store(settings), time.time()
     what.chosen.require_known(await store.visible())
-    # Invalidated samples are only in the view `stored`.
-    what = replace(what, task_ids=await tasks_where(store, conditions, view="stored" if what.undo else "samples"))
+    view = storage.EVERY_SAMPLE if what.undo else "samples"
+    what = replace(what, task_ids=await tasks_where(store, conditions, view=view))
     done = await store.invalidate(what, now, dry_run=dry_run)
     return done, await runs.follow_invalidation(settings, store, what, done, now)
 
@@ -166,7 +166,7 @@ async def _forgotten(
     store: storage.SampleStore, chosen: storage.Chosen, where: str, *, conversations: bool, dry_run: bool
 ) -> storage.Forgotten:
     chosen.require_known(await store.visible())
-    task_ids, now = await tasks_where(store, conditions_of(where), view="stored"), time.time()
+    task_ids, now = await tasks_where(store, conditions_of(where), view=storage.EVERY_SAMPLE), time.time()
     return await store.forget(chosen, now, task_ids=task_ids, conversations_only=conversations, dry_run=dry_run)
 
 

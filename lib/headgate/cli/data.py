@@ -44,7 +44,7 @@ def query(
     found = asyncio.run(_store(choices).query(sql))
     warn_of(found.problems)
     if as_json:
-        print_json([dict(zip(found.columns, row, strict=True)) for row in found.rows])
+        print_json([dict(zip(_distinct(found.columns), map(_fitting, row), strict=True)) for row in found.rows])
     elif rows := [[None if value is None else str(value) for value in row] for row in found.rows]:
         cut = [[cell and safe_text(cell, limit_chars=_CELL_CHARS) for cell in row] for row in rows]
         print_table(counted(len(rows), "row"), found.columns, cut)
@@ -53,6 +53,17 @@ def query(
     else:
         say("0 rows")
     return 0
+
+
+def _distinct(columns: Sequence[str]) -> list[str]:
+    """Return the names of columns, the second of a name as NAME_2, so that no value of a row is lost in an object."""
+    before = [columns[:place].count(name) for place, name in enumerate(columns)]
+    return [f"{name}_{n + 1}" if n else name for name, n in zip(columns, before, strict=True)]
+
+
+def _fitting(value: object) -> object:
+    """Return a value of a query; a whole number of more than 64 bits, such as a sum of seeds, as text."""
+    return str(value) if isinstance(value, int) and not -(2**63) <= value < 2**64 else value
 
 
 def summary(
@@ -74,20 +85,22 @@ def summary(
     read = ["task_id", "model", "environment", "finished_at", "score", *reports.SERVED, *reports.COST_COLUMNS]
     samples = asyncio.run(store.scan(columns=read)).frame
     costs: list[tuple[float | None, ...]] = [() for _ in rows]
-    if known := reports.costs_by(samples.unique("task_id"), "model", "environment"):
-        columns += ["cost", "cost per point"]
+    if known := reports.costs_by(samples, "model", "environment"):
+        columns += ["cost", "cost per point", "costed"]
         of_pairs = [known.get((pair.model, pair.environment)) for pair in found.pairs]
-        costs = [(None, None) if cost is None else (cost.total, cost.per_point) for cost in of_pairs]
+        costs = [(None, None, 0) if cost is None else (cost.total, cost.per_point, cost.samples) for cost in of_pairs]
     if as_json:
         names = [column.replace(" ", "_") for column in columns]
         print_json([dict(zip(names, (*row, *cost), strict=True)) for row, cost in zip(rows, costs, strict=True)])
     elif not rows:
         say(str(asyncio.run(no_samples(store, settings))))
     else:
-        shown = [(*row, *map(reports.money, cost)) for row, cost in zip(rows, costs, strict=True)]
+        shown = [(*row, *map(reports.money, cost[:2]), *cost[2:]) for row, cost in zip(rows, costs, strict=True)]
         print_table(
             f"{len(rows)} models × environments", columns, shown, right=range(2, len(columns)), spare=columns[3:7]
         )
+        if any(cost.is_partial for cost in known.values()):
+            say("cost and cost per point are of the samples whose cost is known, counted in `costed`")
         for note in reports.served_notes(samples):
             say(note)
     return 0

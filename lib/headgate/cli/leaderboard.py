@@ -74,7 +74,8 @@ def _show(board: reports.Leaderboard, html: Path | None) -> None:
     rows = reports.standing_rows(board)
     if not board.standings:
         say("There are no scored samples to compare.")
-    print_rows(f"{counted(len(rows), 'model')}, means with intervals by task", rows, names=_TEXT, spare=_SPARE)
+    what = (f"{counted(len(rows), 'model')}, means with intervals by task", reports.covered_time(board))
+    print_rows("; ".join(filter(None, what)), rows, names=_TEXT, spare=_SPARE)
     for note in reports.leaderboard_notes(board):
         console().print(safe_text(note), style="dim", highlight=False, markup=False)
     print_rows(

@@ -58,6 +58,7 @@ class Answer(Generic[T]):
         took_s: how long it took to make.
         revision: revision of the index that it was made from.
         weight: its share of `MOST_ANSWERS`.
+        pending: parts of the store that were still to be read, the older ones.
     """
 
     value: T
@@ -65,6 +66,7 @@ class Answer(Generic[T]):
     took_s: float
     revision: int
     weight: int
+    pending: int
 
 
 class Records:
@@ -233,7 +235,7 @@ class Records:
     ) -> Answer[T]:
         begun, at = time.monotonic(), self._read_at
         value = await anyio.to_thread.run_sync(make, index, limiter=self._threads)
-        answer = Answer(value, at, time.monotonic() - begun, index.revision, weight)
+        answer = Answer(value, at, time.monotonic() - begun, index.revision, weight, index.pending)
         self._latest[key] = answer
         self._latest.move_to_end(key)
         while sum(one.weight for one in self._latest.values()) > MOST_ANSWERS:

@@ -20,6 +20,7 @@ from headgate.core.events import ScoreDropped
 from headgate.reports import (
     INDIFFERENCE,
     LEADERBOARD_COLUMNS,
+    SERVED,
     Leaderboard,
     build_curve,
     build_leaderboard,
@@ -116,7 +117,7 @@ def _of_models(index: SampleIndex, models: Sequence[str], chosen: SampleFilter) 
     """
     every = [replace(chosen, model=model) for model in models] or [chosen]
     condition = pl.any_horizontal([one.condition() for one in every])
-    columns = [name for name in LEADERBOARD_COLUMNS if name not in {"trace_id", "answer"}]
+    columns = [name for name in LEADERBOARD_COLUMNS if name not in {"trace_id", "answer", *SERVED}]
     found = index.rows.lazy().filter(condition).select(columns).collect()
     names = pl.col("model", "environment").cast(pl.String)
     return found.with_columns(names, pl.lit("").alias("trace_id"))

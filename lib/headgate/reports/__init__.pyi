@@ -18,9 +18,11 @@ from .checkpoints import (
     point_document as point_document,
     step_of as step_of,
 )
-from .leaderboard_tables import leaderboard_notes as leaderboard_notes
+from .leaderboard_tables import covered_time as covered_time, leaderboard_notes as leaderboard_notes
 from .leaderboard import (
     LEADERBOARD_COLUMNS as LEADERBOARD_COLUMNS,
+    SERVED as SERVED,
+    served_notes as served_notes,
     Leaderboard as Leaderboard,
     build_leaderboard as build_leaderboard,
 )
@@ -40,4 +42,3 @@ from .leaderboard_tables import ScoreTable as ScoreTable, leaderboard_view as le
 from .svg import COLOURS as COLOURS, clipped as clipped, legend_above as legend_above, quiet_grid as quiet_grid
 from .svg import INK as INK, blank_figure as blank_figure, drawing as drawing, inline_svg as inline_svg
 from .compared import percent as percent
-from .report import SERVED as SERVED, served_notes as served_notes

@@ -10,7 +10,7 @@ from typing import Final, Literal, get_args
 
 import polars as pl
 
-from headgate.core import errors
+from headgate.core import errors, utc_text
 from headgate.reports.costs import COST_COLUMNS, Cost, costs_by
 from headgate.reports.ranking import INDIFFERENCE, neighbours_of
 from headgate.reports.statistics import (
@@ -32,6 +32,7 @@ from headgate.statistics import (
     mean_of_means,
     pass_at_k,
 )
+from headgate.telemetry import safe_text
 
 MissingRule = Literal["bound", "exclude", "zero"]
 """How samples without a score count in a ranking; see `build_leaderboard`."""
@@ -105,8 +106,14 @@ def could_move(order: Sequence[str], missing: Mapping[str, Missing]) -> frozense
 
 _NEEDED: Final = ("task_id", "model", "environment", "index", "score", "success", "finished_at", "trace_id")
 
-LEADERBOARD_COLUMNS: Final = (*_NEEDED, "answer", *COST_COLUMNS)
+SERVED: Final[tuple[str, ...]] = ("served_model", "system_fingerprint")
+"""Columns of a sample that name what answered."""
+
+LEADERBOARD_COLUMNS: Final[tuple[str, ...]] = (*_NEEDED, "answer", *COST_COLUMNS, *SERVED)
 """The columns that a leaderboard needs."""
+
+MOST_SERVED: Final = 5
+"""Maximum served models named in a sentence, the latest ones."""
 
 MAX_MODELS: Final = 200
 """More models are not compared with each other: pairs grow quadratically, and Holm's correction with the pairs."""
@@ -188,6 +195,8 @@ class Leaderboard:
         pairs: every two models, the higher-placed one first, with p-values corrected for all pairs.
         most_compared: with more models than this, none are compared with each other.
         neighbours: verdicts on each model and the next one, in the order of `standings`.
+        ended: wall times at which the first and the last sample ended; (None, None) without samples.
+        served: a sentence for each model whose endpoint changed meanwhile.
     """
 
     environments: tuple[str, ...]
@@ -202,6 +211,8 @@ class Leaderboard:
     missing: MissingRule
     most_compared: int = MAX_MODELS
     neighbours: RankingReport = field(default_factory=RankingReport)
+    ended: tuple[float, float] | tuple[None, None] = (None, None)
+    served: tuple[str, ...] = ()
 
     def left_out(self, model: str) -> tuple[str, ...]:
         """Return the environments that a model's mean leaves out, since it has no score there."""
@@ -241,6 +252,24 @@ class Leaderboard:
         return tuple(dict.fromkeys(found))
 
 
+def served_notes(samples: pl.DataFrame) -> tuple[str, ...]:
+    """Return a sentence for each model whose endpoint has named several served models or fingerprints, and when."""
+    if samples.is_empty() or not set(SERVED) <= set(samples.columns):
+        return ()
+    by = pl.concat_str(pl.col(SERVED).cast(pl.String), separator=" ", ignore_nulls=True).alias("by")
+    named = samples.select("model", "finished_at", by).filter(pl.col("by") != "")
+    spans = named.group_by("model", "by").agg(pl.col("finished_at").min(), pl.len()).sort("model", "finished_at", "by")
+    told: dict[str, list[str]] = {}
+    for model, name, since, number in spans.iter_rows():
+        when = utc_text(since)
+        told.setdefault(model, []).append(f"{safe_text(name, limit_chars=100)} since {when} (samples: {number:,})")
+    return tuple(
+        f"The endpoint of {model} changed; answered by {', '.join(names[-MOST_SERVED:])}."
+        for model, names in told.items()
+        if len(names) > 1
+    )
+
+
 def build_leaderboard(
     samples: pl.DataFrame,
     *,
@@ -253,8 +282,8 @@ def build_leaderboard(
     """Return the leaderboard of `samples`.
 
     Args:
-        samples: frame with the columns `LEADERBOARD_COLUMNS`, of which `answer` and costs may be missing; samples with
-            the same environment and index belong to the same task.
+        samples: frame with the columns `LEADERBOARD_COLUMNS`, of which `answer`, costs and `SERVED` may be missing;
+            samples with the same environment and index belong to the same task.
         against: key or name of the reference model; the first by mean when empty.
         ks: the k of pass@k and maj@k.
         missing: how samples without a score count. `bound`: not in a mean; as 0 when models are ordered, compared and
@@ -328,6 +357,8 @@ def build_leaderboard(
         missing=missing,
         most_compared=most_compared,
         neighbours=neighbours_of(at_worst, order, indifference) if indifference else RankingReport(),
+        ended=rows.select(first=pl.col("finished_at").min(), last=pl.col("finished_at").max()).row(0),
+        served=served_notes(rows),
     )
 
 
@@ -338,10 +369,12 @@ def _checked(samples: pl.DataFrame) -> pl.DataFrame:
             f"the samples lack the columns {', '.join(missing)}",
             next_step=f"A leaderboard reads {', '.join(LEADERBOARD_COLUMNS)}.",
         )
-    optional = {"answer": pl.String, **dict.fromkeys(COST_COLUMNS, pl.Int64)}
+    optional = {"answer": pl.String, **dict.fromkeys(COST_COLUMNS, pl.Int64), **dict.fromkeys(SERVED, pl.String)}
     samples = samples.with_columns(
         pl.lit(None, dtype=kind).alias(name) for name, kind in optional.items() if name not in samples.columns
     )
+    if samples.schema["finished_at"].is_temporal():
+        samples = samples.with_columns(pl.col("finished_at").dt.epoch("us") / 1_000_000)
     return distinct(samples.select(LEADERBOARD_COLUMNS).with_columns(pl.col("score").cast(pl.Float64).fill_nan(None)))
 
 

@@ -13,6 +13,7 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
+from headgate.core import utc_text
 from headgate.core.errors import some_of
 from headgate.reports.compared import DRAWN, RANKING, Compared, count, interval, percent, score
 from headgate.reports.costs import money
@@ -58,7 +59,14 @@ def leaderboard_notes(board: Leaderboard, *, of_differences: bool = True) -> tup
         *_ranks(board),
         *filter(None, [neighbours_said(board.neighbours)]),
         *_costs(board),
+        *board.served,
     )
+
+
+def covered_time(board: Leaderboard) -> str:
+    """Return in UTC when the first and the last sample of the leaderboard ended; empty without samples."""
+    first, last = board.ended
+    return "" if first is None or last is None else f"samples that ended {utc_text(first)} to {utc_text(last)}"
 
 
 def _means(board: Leaderboard) -> Iterator[str]:
@@ -154,6 +162,7 @@ def leaderboard_document(board: Leaderboard) -> dict[str, Any]:
         "against": board.against or None,
         "is_chosen": board.is_chosen,
         "missing": board.missing,
+        **dict(zip(("first_finished_at", "last_finished_at"), board.ended, strict=True)),
         "models": [
             {
                 "rank": one.rank,
@@ -428,7 +437,7 @@ def leaderboard_view(board: Leaderboard, *, title: str = "Leaderboard", period: 
     against = safe_text(board.against, limit_chars=80)
     return Compared(
         title=title,
-        period=period,
+        period="; ".join(filter(None, (period, covered_time(board)))),
         tables=[
             ("Models", standing_rows(board) if board.standings else []),
             ("Neighbours", neighbour_rows(board.neighbours)),

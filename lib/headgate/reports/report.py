@@ -14,7 +14,7 @@ from headgate.core import ErrorKind, Sample, errors, utc_text
 from headgate.reports.compared import DEFINITIONS, Compared, count, interval, percent, score, seconds, template
 from headgate.reports.costs import COST_COLUMNS
 from headgate.reports.figures import activity_figure, errors_figure, latency_figure, samples_figure, scores_figure
-from headgate.reports.leaderboard import Leaderboard, MissingRule, bounds_table, build_leaderboard
+from headgate.reports.leaderboard import SERVED, Leaderboard, MissingRule, bounds_table, build_leaderboard
 from headgate.reports.leaderboard_tables import leaderboard_notes, standing_rows
 from headgate.reports.ranking import neighbour_rows
 from headgate.reports.statistics import distinct
@@ -38,7 +38,7 @@ PROVIDER_ERRORS: Final = (
 """Kinds of errors caused by the model's endpoint or the connection to it."""
 
 _TYPES: Final[dict[str, Any]] = {
-    **dict.fromkeys(("task_id", "model", "environment", "error_kind", "error", "trace_id"), pl.String),
+    **dict.fromkeys(("task_id", "model", "environment", "error_kind", "error", "trace_id", *SERVED), pl.String),
     **dict.fromkeys(("index", "prompt_tokens", "completion_tokens", *COST_COLUMNS), pl.Int64),
     **dict.fromkeys(("score", "started_at", "finished_at", "latency_s"), pl.Float64),
     "success": pl.Boolean,
@@ -46,13 +46,6 @@ _TYPES: Final[dict[str, Any]] = {
 """The columns that a report reads; it does not load others, above all conversations."""
 
 _ERROR_ROWS: Final = 200
-
-
-SERVED: Final = ("served_model", "system_fingerprint")
-"""Columns of a sample that name what answered."""
-
-MOST_SERVED: Final = 5
-"""Maximum served models named in a sentence, the latest ones."""
 
 
 def checked_samples(samples: pl.DataFrame) -> pl.DataFrame:
@@ -65,7 +58,7 @@ def checked_samples(samples: pl.DataFrame) -> pl.DataFrame:
     if "index" not in samples.columns:
         samples = samples.with_row_index("index")
     samples = samples.with_columns(
-        pl.lit(None, dtype=pl.Int64).alias(name) for name in COST_COLUMNS if name not in samples.columns
+        pl.lit(None, dtype=_TYPES[name]).alias(name) for name in (*COST_COLUMNS, *SERVED) if name not in samples.columns
     )
     missing = [name for name in _TYPES if name not in samples.columns]
     if missing:
@@ -75,26 +68,6 @@ def checked_samples(samples: pl.DataFrame) -> pl.DataFrame:
         )
     typed = samples.select(_column(name, samples.schema[name]) for name in _TYPES)
     return distinct(typed.with_columns(pl.col("score").fill_nan(None)))
-
-
-def served_notes(samples: pl.DataFrame) -> tuple[str, ...]:
-    """Return a sentence for each model whose endpoint has named several served models or fingerprints, and when."""
-    if samples.is_empty() or not set(SERVED) <= set(samples.columns):
-        return ()
-    by = pl.concat_str(pl.col(SERVED).cast(pl.String), separator=" ", ignore_nulls=True).alias("by")
-    named = samples.select("model", _column("finished_at", samples.schema["finished_at"]), by).filter(
-        pl.col("by") != ""
-    )
-    spans = named.group_by("model", "by").agg(pl.col("finished_at").min(), pl.len()).sort("model", "finished_at", "by")
-    told: dict[str, list[str]] = {}
-    for model, name, since, number in spans.iter_rows():
-        when = utc_text(since)
-        told.setdefault(model, []).append(f"{safe_text(name, limit_chars=100)} since {when} (samples: {number:,})")
-    return tuple(
-        f"The endpoint of {model} changed; answered by {', '.join(names[-MOST_SERVED:])}."
-        for model, names in told.items()
-        if len(names) > 1
-    )
 
 
 def summary_table(samples: pl.DataFrame) -> pl.DataFrame:
@@ -372,7 +345,7 @@ def build_report(
         title=safe_text(title, limit_chars=200),
         period=safe_text(period, limit_chars=200) if period is not None else _period(rows),
         tables=list(rows_of(tables, board).items()),
-        notes=(*leaderboard_notes(board), *served_notes(samples)),
+        notes=leaderboard_notes(board),
         nothing="There are no samples to report on.",
         names=NAMES,
         definitions=DEFINITIONS,

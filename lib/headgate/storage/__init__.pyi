@@ -31,7 +31,7 @@ from .journal_database import JOURNAL_AWAY as JOURNAL_AWAY, JOURNAL_REFUSED as J
 from .limits import LimitKey as LimitKey, LimitReport as LimitReport
 from .manifest import Problem as Problem
 from .mark_log import new_mark as new_mark
-from .marks import Mark as Mark, Marks as Marks, Verb as Verb
+from .marks import EVERY_SAMPLE as EVERY_SAMPLE, Mark as Mark, Marks as Marks, Verb as Verb
 from .invalidation import Invalidated as Invalidated, Invalidation as Invalidation, checked_reason as checked_reason
 from .objects import FolderObjects as FolderObjects
 from .pairs import AlreadyTaken as AlreadyTaken, Opening as Opening

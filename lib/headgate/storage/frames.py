@@ -50,7 +50,7 @@ def scan(
     *,
     everything: bool = False,
 ) -> Scan:
-    """Return the chosen rows, ordered by part; only the first row of a task that occurs twice.
+    """Return the chosen rows, ordered by part; of a task that occurs twice only the row that ended first.
 
     With `everything`, also rows that no longer count, and two further columns: see `Marks.applied`.
     """
@@ -64,8 +64,20 @@ def scan(
         frames.append(chosen.rows(marks.applied(rows, everything=everything, original=chosen.original)))
     nothing = pl.DataFrame(schema={name: FRAME_SCHEMA[name] for name in needed})
     every = pl.concat(frames or [marks.applied(nothing, everything=everything)])
-    unique = every.unique("task_id", keep="first", maintain_order=True)
+    unique = each_task_once(every)
     return Scan(unique.select(shown), tuple(problems), len(frames), every.height - unique.height)
+
+
+def each_task_once(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return the rows in their order; of a task that two journals or an import stored twice, the one that ended first.
+
+    A compaction keeps that one, too, so the same samples count before and after it.
+    """
+    once = rows.unique("task_id", keep="first", maintain_order=True)
+    if once.height == rows.height:
+        return rows
+    is_first = pl.col("finished_at") == pl.col("finished_at").min().over("task_id")
+    return rows.filter(is_first).unique("task_id", keep="first", maintain_order=True)
 
 
 def read_parts(

@@ -24,7 +24,8 @@ _DONE: Final = {
     Verb.VALIDATE: "count again",
     Verb.UNSCORE: "have their first score again",
 }
-_COLUMNS: Final = ("task_id", "campaign", "model", "environment", "sequence", "score", "success", "finished_at")
+_TASK: Final = ("campaign", "model", "environment", "sequence", "stage")
+_COLUMNS: Final = ("task_id", *_TASK, "score", "success", "finished_at")
 
 
 def checked_reason(reason: str) -> str:
@@ -105,8 +106,8 @@ def invalidate(
         rows = rows.join(rescored, on="task_id", how="semi")
     elif what.undo:
         rows = rows.filter("invalid")
-        final = int(rows["resample"].sum())
-        rows = rows.filter(~pl.col("resample"))
+        undone = _single(rows.filter(~pl.col("resample")), scan(objects, visible, Chosen(), _COLUMNS).frame)
+        final, rows = rows.height - undone.height, undone
     else:
         rows = rows.filter(~pl.col("invalid") | (~pl.col("resample") & what.resample))
     name = ""
@@ -121,3 +122,15 @@ def invalidate(
         record_change("samples invalidate", objects.url, after=done, who=by)
     counts = rows.group_by("model", "environment").len().sort("model", "environment")
     return Invalidated(name, rows.height, tuple(counts.rows()), final, found.problems, what.undo, rows)
+
+
+def _single(rows: pl.DataFrame, counting: pl.DataFrame) -> pl.DataFrame:
+    """Return the rows whose task has no scored sample that counts; of several rows of a task only the last scored one.
+
+    Tasks are also taken again without `resample`: by a ranking, or because an earlier sample of theirs was invalid.
+    """
+    of, keys = pl.col("stage").str.replace(r"^sample\.\d+$", "sample").alias("of"), [*_TASK[:-1], "of"]
+    is_scored = pl.col("score").is_not_null()
+    last = rows.with_columns(of).sort(is_scored, "finished_at").unique(keys, keep="last", maintain_order=True)
+    taken = counting.filter(is_scored).select(*_TASK[:-1], of)
+    return last.join(taken, on=keys, how="anti").select(rows.columns)

@@ -48,6 +48,10 @@ class Mark:
 SCORING: Final = ("score", "success", "why", "error_kind", "error")
 """Columns of a sample that a new score replaces."""
 
+_IN_FORCE: Final = ", ".join(f"if(scorer IS NULL, s.{name}, new_{name}) AS {name}" for name in SCORING)
+EVERY_SAMPLE: Final = f"(SELECT s.* REPLACE ({_IN_FORCE}), invalid FROM stored s LEFT JOIN marked USING (task_id))"  # noqa: S608 - ours
+"""What a query selects from for every stored sample, also an invalid one, with the score that holds."""
+
 ROWS: Final = pl.Schema({"mark": pl.String, "task_id": pl.String} | {name: FRAME_SCHEMA[name] for name in SCORING})
 """Columns of a mark's row for one sample; those of a score are null in marks without scores."""
 

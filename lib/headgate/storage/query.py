@@ -13,7 +13,7 @@ import polars as pl
 from headgate.core import errors
 from headgate.storage.frames import verify
 from headgate.storage.manifest import Part, Problem, Visible
-from headgate.storage.marks import SCORING, Marks
+from headgate.storage.marks import EVERY_SAMPLE, Marks
 from headgate.storage.objects import ObjectStore
 from headgate.storage.schema import COLUMNS, FRAME_SCHEMA, lacking_columns
 
@@ -23,7 +23,7 @@ _CONFIG: Final[dict[str, str | bool | int | float | list[str]]] = {
     "autoload_known_extensions": False,
 }
 _MAYBE_OF_A_PART: Final = (duckdb.IOException, duckdb.InvalidInputException, duckdb.SerializationException)
-_READ_ONLY: Final = frozenset({duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN})
+_READ_ONLY: Final = frozenset({"SELECT", "EXPLAIN"})
 
 QUERY_COLUMNS: Final[tuple[str, ...]] = (*COLUMNS, "date")
 """Columns of the view `samples`: those of a sample and the UTC day on which it ended.
@@ -81,11 +81,11 @@ def _checked(sql: str) -> str:
         raise errors.InvalidInputError(
             f"a query must be one statement (got {len(statements)})", next_step="Run them one by one."
         )
-    if statements[0].type not in _READ_ONLY:
-        raise errors.InvalidInputError(
-            f"a query must be a SELECT (got {statements[0].type.name})",
-            next_step="Samples are never changed; export them to work on a copy.",
-        )
+    if (kind := statements[0].type.name) not in _READ_ONLY:
+        step = "Samples are never changed; export them to work on a copy."
+        if kind == "MULTI":  # DuckDB makes a type of the values first
+            step = "Name the columns of a PIVOT: ON environment IN ('affine:sat', …)."
+        raise errors.InvalidInputError(f"a query must be a SELECT (got {kind})", next_step=step)
     return sql
 
 
@@ -99,6 +99,7 @@ def _answer(
         _tabulate(connection, "marks", marks.history)
         _tabulate(connection, "marked", marks.state)
         connection.execute(_view(root, parts, marks))
+        connection.execute("SET TimeZone = 'UTC'")  # as `date`, wherever this machine is
         # From here on only the store can be read, and the query cannot undo that.
         connection.execute(f"SET allowed_directories = [{_quoted(root)}]")
         connection.execute("SET enable_external_access = false")
@@ -128,9 +129,7 @@ def _view(root: str, parts: Sequence[Part], marks: Marks) -> str:
     first = "row_number() OVER (PARTITION BY environment, task_id ORDER BY finished_at) = 1"
     counted = "SELECT * FROM stored"
     if marks.log:
-        new = (f"CASE WHEN scorer IS NULL THEN s.{name} ELSE new_{name} END AS {name}" for name in SCORING)
-        joined = f"SELECT s.* REPLACE ({', '.join(new)}), invalid FROM stored s LEFT JOIN marked USING (task_id)"  # noqa: S608
-        counted = f"SELECT * EXCLUDE (invalid) FROM ({joined}) WHERE invalid IS NOT true"  # noqa: S608 - as above
+        counted = f"SELECT * EXCLUDE (invalid) FROM {EVERY_SAMPLE} WHERE invalid IS NOT true"  # noqa: S608 - as above
     return f"{stored}; CREATE VIEW samples AS {counted} QUALIFY {first}"
 
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 import orjson
 import polars as pl
 
-from headgate.storage.frames import read_parts
+from headgate.storage.frames import each_task_once, read_parts
 from headgate.storage.manifest import Part, Problem, Visible
 from headgate.storage.marks import NO_MARKS
 from headgate.storage.objects import ObjectStore
@@ -171,8 +171,7 @@ class SampleIndex:
                 room -= read.height
                 frames.append(_indexed(read, number))
         if len(frames) > 1:
-            # Two journals, or an import, can store a task twice.
-            stored = pl.concat(frames).unique("task_id", keep="first", maintain_order=True).rechunk()
+            stored = each_task_once(pl.concat(frames)).rechunk()
         changed = bool(gone) or len(frames) > 1 or self.marks != visible.marks.version
         rows = visible.marks.applied(stored, everything=True) if changed else self.rows
         pending = 0 if room <= 0 else len(fresh)

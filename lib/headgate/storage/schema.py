@@ -203,18 +203,16 @@ def frame_of(samples: Sequence[Sample]) -> pl.DataFrame:
     Raises:
         errors.InvalidInputError: if a field holds a value of another type (see `framed` for a batch that may).
     """
-    try:
-        return pl.DataFrame(
-            [
-                pl.Series(name, list(map(get, samples)), dtype=kind)
-                for get, (name, kind) in zip(_GETTERS, FRAME_SCHEMA.items(), strict=True)
-            ]
-        )
-    except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError) as error:
-        raise errors.InvalidInputError(
-            f"a sample does not fit the columns of the sample store: {str(error).splitlines()[0]}",
-            next_step="Compare its fields with the types of headgate.core.Sample.",
-        ) from error
+    columns = []
+    for get, (name, kind) in zip(_GETTERS, FRAME_SCHEMA.items(), strict=True):
+        try:
+            columns.append(pl.Series(name, list(map(get, samples)), dtype=kind))
+        except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError) as error:
+            raise errors.InvalidInputError(
+                f"a sample does not fit the columns of the sample store: {name}: {str(error).splitlines()[0]}",
+                next_step="Compare its fields with the types of headgate.core.Sample.",
+            ) from error
+    return pl.DataFrame(columns)
 
 
 def validated(frame: pl.DataFrame) -> Validated:

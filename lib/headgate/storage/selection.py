@@ -24,11 +24,12 @@ def require_named(what: str, names: Iterable[str], known: set[str]) -> None:
     Raises:
         InvalidInputError: naming the first that it lacks, the nearest one that it has, and some others.
     """
+    every = '`headgate query "select distinct campaign from samples"`' if what == "campaign" else "`headgate summary`"
     for name in sorted(set(names) - known):
         listed = ", ".join(sorted(known)[:_LISTED]) or "none at all"
         raise errors.InvalidInputError(
             f"the store has no sample of {what} {name!r}{did_you_mean(name, known, cutoff=0.5)}",
-            next_step=f"It has samples of the {what}s: {listed}; `headgate summary` shows all of them.",
+            next_step=f"It has samples of the {what}s: {listed}; {every} shows all of them.",
         )
 
 

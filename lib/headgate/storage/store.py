@@ -311,9 +311,10 @@ class SampleStore:
         task = ["model", "environment", "sequence"]
         rows = (await self.scan(columns=["campaign", "stage", "score", *task], everything=True)).frame
         ours = rows.filter(pl.col("campaign") == campaign, pl.col("stage").str.contains(r"^sample(\.\d+)?$"))
+        run = pl.col("stage").str.extract(r"(\d+)$").cast(pl.Int64).fill_null(1)
         counts = ~pl.col("invalid") & pl.col("score").is_not_null()
-        gone = pl.col("invalid" if every else "resample").any().alias("gone")
-        cells = ours.group_by(task).agg(gone, counts.any().alias("counts"), pl.len().alias("runs"))
+        gone = pl.col("invalid" if every else "resample").filter("invalid").last()  # the last one says
+        cells = ours.sort(run).group_by(task).agg(gone=gone, counts=counts.any(), runs=run.max())
         wanted = (
             cells.filter("gone", ~pl.col("counts")).sort(task).select(*task, pl.format("sample.{}", pl.col("runs") + 1))
         )

@@ -12,7 +12,7 @@ import polars as pl
 
 from headgate.core import errors
 from headgate.statistics import Method, mean_of_sums
-from headgate.storage.frames import read_parts
+from headgate.storage.frames import each_task_once, read_parts
 from headgate.storage.manifest import FORMAT, Part, Problem, Visible, sealed, unsealed
 from headgate.storage.marks import Marks
 from headgate.storage.objects import SUMMARY_KEY, MissingObjectError, ObjectStore
@@ -144,8 +144,7 @@ def _summed(old: pl.DataFrame, new: pl.DataFrame, keys: list[str], *sums: pl.Exp
 
 def _unseen(seen: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
     """Return the rows whose tasks are in no range of `seen`, each task once."""
-    rows = rows.unique("task_id", keep="first", maintain_order=True)
-    rows = rows.unique([*_TASK, "sequence"], keep="first", maintain_order=True).sort("sequence")
+    rows = each_task_once(rows).unique([*_TASK, "sequence"], keep="first", maintain_order=True).sort("sequence")
     nearest = rows.join_asof(
         seen.sort("first"),
         left_on="sequence",
