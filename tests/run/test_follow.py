@@ -64,6 +64,18 @@ def write(folder: Path, **checkpoints: str) -> None:
         (folder / "run-7" / name).write_text(weights)
 
 
+class AtFirstFull(Machine):
+    asked = 0
+
+    @asynccontextmanager
+    async def engines(self, name: str, serving: Serving, config: ElasticConfig) -> AsyncIterator[EnginesAtHand]:
+        self.asked += 1
+        if self.asked <= 3:
+            raise InvalidElasticError("no node has a GPU")
+        async with super().engines(name, serving, config) as at_hand:
+            yield at_hand
+
+
 @pytest.mark.long
 async def test_a_training_becomes_a_curve_that_grows(tmp_path: Path) -> None:
     write(tmp_path, step_1="random", step_2="solver", step_3="no weights")
@@ -193,17 +205,6 @@ async def test_a_checkpoint_whose_engine_had_no_place_is_tried_again_as_it_is(
 ) -> None:
     """As where the cluster is away when the checkpoint appears; with `until_idle` it is tried once."""
 
-    class AtFirstFull(Machine):
-        asked = 0
-
-        @asynccontextmanager
-        async def engines(self, name: str, serving: Serving, config: ElasticConfig) -> AsyncIterator[EnginesAtHand]:
-            self.asked += 1
-            if self.asked <= 3:
-                raise InvalidElasticError("no node has a GPU")
-            async with super().engines(name, serving, config) as at_hand:
-                yield at_hand
-
     write(tmp_path, step_1="solver")
     stop, hosts, told = asyncio.Event(), AtFirstFull(), list[str]()
 
@@ -220,6 +221,20 @@ async def test_a_checkpoint_whose_engine_had_no_place_is_tried_again_as_it_is(
     assert result.evaluated == ("step_1",)
     assert result.failed == {}
     assert told == ["no score"] * 3 + ["run-7@step_1"]
+
+
+async def test_an_engine_that_fails_with_further_tasks_of_a_scored_checkpoint_is_told(tmp_path: Path) -> None:
+    write(tmp_path, step_1="solver")
+    told: list[str] = []
+
+    async def on_curve(_: CheckpointCurve, point: CheckpointScore | None) -> None:
+        told.append(point.model if point else "")
+
+    await follow(tmp_path, changes={"instances": 2})
+    result = await follow(tmp_path, changes={"instances": 3}, engine_hosts=AtFirstFull(), on_curve=on_curve)
+    assert "no node has a GPU" in result.failed["step_1"]
+    assert (result.evaluated, result.stopped_by) == ((), "every checkpoint was tried")
+    assert told == [""], "its scores are no news"
 
 
 async def test_tasks_that_a_killed_run_still_has_in_hand_are_taken_when_the_journal_counts_it_as_dead(

@@ -21,7 +21,7 @@ from headgate.core.errors import InvalidInputError
 from headgate.core.status import CampaignStatus
 from headgate.net import event_loop
 
-_SPARE: Final = ("from", "missing", "its interval", "95 % interval")
+_SPARE: Final = ("from", "missing", "its interval", "95 % interval", "tasks")
 _TEXT: Final = frozenset({"checkpoint", "from", "verdict"})
 
 
@@ -98,7 +98,7 @@ def follow(
         return status
     print_rows(f"checkpoints of {order.model_name}", reports.curve_rows(result.curve), names=_TEXT, spare=_SPARE)
     for revision, why in result.failed.items():
-        say(f"{revision} has no score: {why}")
+        say(f"{revision} lacks scores: {why}")
     if result.skipped:
         older = counted(result.skipped, "older checkpoint")
         say(f"{older} left out: only the newest {newest} are evaluated (--newest)")
@@ -136,7 +136,7 @@ async def _followed(
             page = reports.curve_view(curve, title=f"Checkpoints of {order.model_name}").page()
             await asyncio.to_thread(write_page, output, page)
         if is_live and point is not None:
-            row = reports.curve_rows(curve)[0]
+            row = next(row for row in reports.curve_rows(curve) if row["checkpoint"] == point.model)
             say(", ".join(f"{column} {cell}" for column, cell in row.items() if cell not in {"", "–"}))
 
     async with at_hand(settings, limits) as given:

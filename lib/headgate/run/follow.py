@@ -110,7 +110,7 @@ class FollowResult:
     Attributes:
         curve: the curve of all checkpoints with samples, including those of earlier runs.
         evaluated: revisions that this run evaluated, in order.
-        failed: revisions without a score, and why.
+        failed: revisions that lack scores, and why.
         skipped: number of checkpoints that were skipped for newer ones.
         stopped_by: why the run ended.
     """
@@ -197,7 +197,7 @@ class _Follower:
     _retries: dict[str, tuple[float, float]] = field(default_factory=dict)
     """When a given-up checkpoint is tried again, and the wait after that if it is given up again."""
     _failed: dict[str, str] = field(default_factory=dict)
-    _evaluated: list[str] = field(default_factory=list)
+    _evaluated: dict[str, None] = field(default_factory=dict)
     _skipped: set[str] = field(default_factory=set)
     _was_read: bool = False
     _is_unread: bool = False
@@ -291,19 +291,19 @@ class _Follower:
             stop.set()
         if stop.is_set() and not self._is_whole(samples, key):
             return curve  # the next run continues with it
-        point = curve.point(key)
-        if point is None or point.mean is None:
-            why = result.given_up.get(key) or _last_error(samples, key) or result.stopped_by
+        point, why = curve.point(key), result.given_up.get(key, "")
+        has_score = point is not None and point.mean is not None
+        has_news = not has_score or _scored(samples, key) != scored  # else what it has was reported then
+        self._failed.pop(checkpoint.name, None)
+        if has_news and has_score and point is not None:
+            self._evaluated[checkpoint.name] = None
+            await self._tell(*_events_of(point))
+        if why or not has_score:
+            why = why or _last_error(samples, key) or result.stopped_by
             self._failed[checkpoint.name] = why
             await self._tell(CheckpointFailed(key, checkpoint.step, checkpoint.path, why))
             self.folder.look_again(checkpoint)
-        elif _scored(samples, key) == scored:
-            return curve  # only earlier failures were repeated, and everything else was reported then
-        else:
-            self._evaluated.append(checkpoint.name)
-            self._failed.pop(checkpoint.name, None)
-            await self._tell(*_events_of(point))
-        if self.on_curve is not None:
+        if has_news and self.on_curve is not None:
             await self.on_curve(curve, point)
         return curve
 

@@ -432,7 +432,7 @@ class CheckpointRegressed(Event, log_level=WARNING):
 
 
 class CheckpointFailed(Event, log_level=WARNING):
-    """A checkpoint has no score: its engine did not start, or none of its samples could be scored."""
+    """A checkpoint lacks scores: its engine did not start or stay, or none of its samples could be scored."""
 
     model: str
     step: int
