@@ -16,7 +16,7 @@ import pytest
 
 from headgate.config import Settings, load_settings
 from headgate.core import Serving
-from headgate.core.errors import HeadgateError, InvalidInputError, StoreError
+from headgate.core.errors import HeadgateError, InvalidInputError, JournalError, StoreError
 from headgate.elastic import ElasticConfig, InvalidElasticError
 from headgate.elastic.service import EnginesAtHand, Machine
 from headgate.reports import CheckpointCurve, CheckpointScore
@@ -174,6 +174,33 @@ async def test_a_store_that_cannot_be_read_for_a_while_ends_nothing(
         reads = 98
         with pytest.raises(StoreError, match="away"):
             await follow(tmp_path, **how)
+
+
+async def test_a_journal_that_cannot_be_opened_for_a_while_ends_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a full disk; one that could never be opened is told at once."""
+    write(tmp_path, step_1="solver", step_2="solver")
+    stop, tries, failing = asyncio.Event(), 0, {1, 3, 4}
+
+    async def campaign(settings: Settings, **given: Any) -> RunResult:
+        nonlocal tries
+        tries += 1
+        if tries in failing:
+            raise JournalError("the journal cannot be opened: disk I/O error")
+        return await run_campaign(settings, **given)
+
+    async def on_curve(curve: CheckpointCurve, _: CheckpointScore | None) -> None:
+        if len(curve.points) == 2:
+            stop.set()
+
+    monkeypatch.setattr(following, "run_campaign", campaign)
+    monkeypatch.setattr(following, "RETRY_S", 0.01)
+    given: dict[str, Any] = {"changes": {"instances": 2}, "until_idle": False, "stop": stop, "on_curve": on_curve}
+    with pytest.raises(JournalError, match="disk I/O error"):
+        await follow(tmp_path, **given)
+    result = await follow(tmp_path, **given)
+    assert (result.evaluated, tries) == (("step_1", "step_2"), 5)
 
 
 async def test_a_folder_that_is_gone_for_a_while_ends_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ import polars as pl
 
 from headgate.config import Settings
 from headgate.core import Model, SystemClock, new_run_id, until_set
-from headgate.core.errors import InvalidInputError, StoreError
+from headgate.core.errors import HeadgateError, InvalidInputError, JournalError, StoreError
 from headgate.core.events import (
     CheckpointFailed,
     CheckpointFound,
@@ -200,6 +200,7 @@ class _Follower:
     _evaluated: dict[str, None] = field(default_factory=dict)
     _skipped: set[str] = field(default_factory=set)
     _was_read: bool = False
+    _was_sampled: bool = False
     _is_unread: bool = False
 
     async def run(self, *, until_idle: bool, duration_s: float | None, stop: asyncio.Event) -> FollowResult:
@@ -277,11 +278,11 @@ class _Follower:
             return _curve_of(samples)
         await self._tell(CheckpointFound(key, checkpoint.step, checkpoint.path, checkpoint.size_bytes))
         scored = _scored(samples, key)
-        result = await self._sampled(checkpoint)
+        result = await self._sampled(checkpoint, stop, until)
         if result.in_hand:
             # This run alone follows it: the tasks are a killed run's until the journal counts that as dead.
             await until_set(stop, self.settings.journal_lease_s)
-            result = await self._sampled(checkpoint)
+            result = await self._sampled(checkpoint, stop, until)
         _, rest_s = self._retries.pop(checkpoint.name, (0.0, RETRY_S))
         if key in result.given_up or result.in_hand:
             self._retries[checkpoint.name] = (asyncio.get_running_loop().time() + rest_s, 3 * rest_s)
@@ -307,16 +308,33 @@ class _Follower:
             await self.on_curve(curve, point)
         return curve
 
-    async def _sampled(self, checkpoint: Checkpoint) -> RunResult:
-        """Take the samples of a checkpoint that are not in the store."""
-        return await run_campaign(
-            self.settings,
-            roster=self.order.roster(checkpoint),
-            store=self.store,
-            instances=self.order.instances,
-            judge=self.judge,
-            **self.watch,
-        )
+    async def _sampled(self, checkpoint: Checkpoint, stop: asyncio.Event, until: float) -> RunResult:
+        """Take the samples of a checkpoint that are not in the store.
+
+        While a journal that was opened before cannot be, as on a full disk, try again as in `_samples`.
+        """
+        while True:
+            try:
+                result = await run_campaign(
+                    self.settings,
+                    roster=self.order.roster(checkpoint),
+                    store=self.store,
+                    instances=self.order.instances,
+                    judge=self.judge,
+                    **self.watch,
+                )
+            except JournalError as error:
+                await self._rest(error, "the journal", stop if self._was_sampled else None, until)
+            else:
+                self._was_sampled = True
+                return result
+
+    async def _rest(self, error: HeadgateError, place: str, stop: asyncio.Event | None, until: float) -> None:
+        """Report an error and wait before the next attempt; raise it instead if there is to be none."""
+        if stop is None or stop.is_set() or asyncio.get_running_loop().time() >= until:
+            raise error
+        await self._tell(CheckpointsUnread(place, error.message))
+        await until_set(stop, RETRY_S)
 
     async def _samples(self, stop: asyncio.Event | None = None, until: float = -math.inf) -> pl.DataFrame:
         """Return this campaign's samples of this model's checkpoints, on the tasks of the order.
@@ -329,10 +347,7 @@ class _Follower:
                 found = (await self.store.scan(columns=columns)).frame
                 break
             except StoreError as error:
-                if stop is None or stop.is_set() or asyncio.get_running_loop().time() >= until:
-                    raise
-                await self._tell(CheckpointsUnread(self.store.url, error.message))
-                await until_set(stop, RETRY_S)
+                await self._rest(error, self.store.url, stop, until)
         ours = pl.col("model").str.starts_with(f"{self.order.model_name}@")
         return self.tasks.of(found.filter(pl.col("campaign") == self.settings.campaign, ours))
 

@@ -398,7 +398,7 @@ class CheckpointsSkipped(Event):
 
 
 class CheckpointsUnread(Event, log_level=WARNING):
-    """The folder or bucket of checkpoints, or the store of scores, cannot be read now; it is checked again later."""
+    """The folder or bucket of checkpoints, the store of scores or the journal is away; it is tried again later."""
 
     place: str
     error: str
