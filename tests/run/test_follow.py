@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import shlex
 import sys
 from collections.abc import AsyncIterator
@@ -43,7 +44,12 @@ def order(folder: Path, **changes: Any) -> FollowOrder:
 
 
 async def follow(
-    folder: Path, *, changes: dict[str, Any] | None = None, journal: str = "", **given: Any
+    folder: Path,
+    *,
+    changes: dict[str, Any] | None = None,
+    journal: str = "",
+    notify: tuple[str, ...] = (),
+    **given: Any,
 ) -> FollowResult:
     settings = load_settings(
         {
@@ -51,6 +57,7 @@ async def follow(
             "store": str(folder / "store"),
             "journal": journal or str(folder / "journal"),
             "campaign": "training",
+            "notify_command": notify,
         },
         environ={},
     ).settings
@@ -262,6 +269,21 @@ async def test_an_engine_that_fails_with_further_tasks_of_a_scored_checkpoint_is
     assert "no node has a GPU" in result.failed["step_1"]
     assert (result.evaluated, result.stopped_by) == ((), "every checkpoint was tried")
     assert told == [""], "its scores are no news"
+
+
+async def test_people_are_told_of_a_checkpoint_that_is_worse_and_of_one_whose_engine_fails(tmp_path: Path) -> None:
+    write(tmp_path, step_1="solver", step_2="random")
+    notify = ("sh", "-c", f"cd {shlex.quote(str(tmp_path))}; cat >> told; echo >> told")
+    await follow(tmp_path, notify=notify)
+    write(tmp_path, step_3="solver")
+    await follow(tmp_path, notify=notify, engine_hosts=AtFirstFull())
+    told = [json.loads(line) for line in (tmp_path / "told").read_text().splitlines()]
+    assert [(one["type"], one["subject"]) for one in told] == [
+        ("headgate.checkpoint.regressed", "model/run-7@step_2"),
+        ("headgate.checkpoint.failed", "model/run-7@step_3"),
+    ]
+    assert "run-7@step_2 is worse than run-7@step_1, the best before it: -" in told[0]["text"]
+    assert "no node has a GPU" in told[1]["text"]
 
 
 async def test_tasks_that_a_killed_run_still_has_in_hand_are_taken_when_the_journal_counts_it_as_dead(

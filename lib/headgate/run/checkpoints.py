@@ -171,8 +171,7 @@ class CheckpointFolder:
                 raise errors.StoreError(f"{error.filename or self.place} is gone", next_step=_UNREAD) from error
             raise errors.InvalidInputError(
                 f"there is no {'bucket for' if self.is_remote else 'folder'} {self.place} to follow",
-                next_step="Name the folder or s3:// prefix in which the training writes its checkpoints; "
-                "create the folder if the training has not begun.",
+                next_step="Name the training's folder or s3:// prefix; if it has not begun, create the folder.",
             ) from error
         except Exception as error:  # s3fs does not wrap what botocore and aiohttp raise
             said = redacted(f"{type(error).__name__}: {error}", limit_chars=300)

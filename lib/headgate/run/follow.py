@@ -43,10 +43,10 @@ from headgate.run.checkpoints import SETTLE_FOLDER_S, Checkpoint, CheckpointFold
 from headgate.run.controls import DRAINED
 from headgate.run.environments import sampled_environments
 from headgate.run.matrix import MatrixTasks
-from headgate.run.observers import observe
+from headgate.run.observers import notice_senders, observe
 from headgate.sampling import RosterSource, mapped_roster
 from headgate.storage import SampleStore, sample_store
-from headgate.telemetry import EventStream, LogSink
+from headgate.telemetry import EventStream, LogSink, Notices
 
 if TYPE_CHECKING:
     from headgate.durable.postgres import PostgresLock
@@ -170,9 +170,12 @@ async def follow_checkpoints(
     machine = Machine(keeps_engines=True)
     watch["engine_hosts"] = watch.get("engine_hosts") or machine
     tasks = MatrixTasks.among(environments, order.instances, settings.repeats)
-    with closing(folder), closing(_Sole(settings, order)) as sole:
+    async with AsyncExitStack() as stack:
+        stack.enter_context(closing(folder))
+        sole = stack.enter_context(closing(_Sole(settings, order)))
         sole.take()
-        follower = _Follower(settings, order, store, judge, tasks, watch, folder, sole, on_curve)
+        notices = Notices(notice_senders(stack, settings))
+        follower = _Follower(settings, order, store, judge, tasks, watch, folder, sole, notices, on_curve)
         stop = watch.get("stop") or asyncio.Event()
         try:
             return await follower.run(until_idle=until_idle, duration_s=duration_s, stop=stop)
@@ -192,6 +195,7 @@ class _Follower:
     watch: Watch
     folder: CheckpointFolder
     sole: _Sole
+    notices: Notices
     on_curve: OnCurve | None
     _tried: dict[str, Checkpoint] = field(default_factory=dict)
     _retries: dict[str, tuple[float, float]] = field(default_factory=dict)
@@ -309,10 +313,7 @@ class _Follower:
         return curve
 
     async def _sampled(self, checkpoint: Checkpoint, stop: asyncio.Event, until: float) -> RunResult:
-        """Take the samples of a checkpoint that are not in the store.
-
-        While a journal that was opened before cannot be, as on a full disk, try again as in `_samples`.
-        """
+        """Take samples that are not in the store; try again while a journal that was opened before cannot be."""
         while True:
             try:
                 result = await run_campaign(
@@ -357,12 +358,13 @@ class _Follower:
         return ours.select("environment", "sequence").n_unique() >= len(self.tasks.lengths) * self.tasks.size
 
     async def _tell(self, *events: Event) -> None:
-        """Send events to the log and to the sinks in the settings."""
+        """Send events to the log and to the sinks in the settings, and their notices."""
         async with AsyncExitStack() as stack:
             stream = EventStream(SystemClock(), [LogSink()])
             observe(stack, stream, self.settings.model_copy(update={"trace_file": ""}), new_run_id())
             for event in events:
                 stream.emit(event)
+                self.notices.tell(event)
 
 
 def _curve_of(samples: pl.DataFrame) -> CheckpointCurve:
