@@ -54,6 +54,16 @@ def test_a_checkpoint_with_few_tasks_in_common_with_the_best_says_how_many() -> 
     assert [point.verdict for point in curve.points] == ["first", "too few tasks (5 of 10)"]
 
 
+def test_a_checkpoint_with_fewer_tasks_than_others_shows_it() -> None:
+    """As where an environment was added later, and the former checkpoints are gone: their means leave it out."""
+    added = samples("m@step_2", 0, environment="added:later")
+    for number, one in enumerate(added):
+        one["task_id"] = f"added-{number}"
+    curve = build_curve(frame(*samples("m@step_1", 20), *samples("m@step_2", 30), *added), STEPS)
+    assert [one["tasks"] for one in curve_rows(curve)] == ["80", "40 of 80"]
+    assert [one["tasks"] for one in curve_document(curve)["checkpoints"]] == [40, 80]
+
+
 def test_failing_does_not_make_a_checkpoint_the_best() -> None:
     good = samples("m@step_1", 30)
     bad = samples("m@step_2", 20, of=20) + [lost(n, task_id=f"f-{n}", model="m@step_2", index=n) for n in range(20, 40)]

@@ -33,6 +33,7 @@ def entry(name: str, *files: tuple[str, int], **changes: Any) -> Entry:
         ("global_step_40", 40),
         ("model-q4.gguf", 4),
         ("final", None),
+        ("step_７", None),
         ("step_" + "9" * 400, int("9" * 15)),
     ],
 )
@@ -125,6 +126,33 @@ def test_a_checkpoint_that_did_not_load_is_found_again_once_its_files_are_others
         (replaced,) = folder.whole(120.0)
         assert replaced != broken
         assert replaced[:4] == broken[:4]
+
+
+def test_a_link_is_what_it_leads_to(tmp_path: Path) -> None:
+    """As where a training writes to a fast disk of its own, and links what it keeps."""
+    place, disk = tmp_path / "run", tmp_path / "disk"
+    for folder in (place, disk, disk / "a"):
+        folder.mkdir()
+    (place / "step_1").symlink_to(disk / "a")
+    (place / "step_2").symlink_to(disk / "b")
+    (place / "step_3").symlink_to(disk / "nowhere")
+    (disk / "a" / "one.safetensors").write_bytes(b"1")
+    (disk / "b").write_bytes(b"1")
+    folder = CheckpointFolder(str(place), environ={})
+    folder.whole(0.0)
+    assert [one.name for one in folder.whole(SETTLE_S)] == ["step_2"], (
+        "other files may still be written into the folder"
+    )
+    (disk / "a" / "two.safetensors").write_bytes(b"1")
+    assert len(folder.whole(SETTLE_FOLDER_S)) == 1
+    found = folder.whole(2 * SETTLE_FOLDER_S)
+    assert [one.path for one in found] == [str(place / "step_1"), str(place / "step_2")]
+    assert folder.watch.unfinished == ("step_3",)
+    folder.look_again(found[1])
+    os.utime(disk / "b", ns=(1, 1))
+    assert len(folder.whole(30.0)) == 1, "its file was replaced"
+    (disk / "a" / "DONE").touch()
+    assert [one.name for one in CheckpointFolder(str(place), marker="DONE", environ={}).whole(0.0)] == ["step_1"]
 
 
 @pytest.mark.parametrize("indexes", [{"model": ["a", "b"]}, {"adapter": ["a"], "model": ["b"]}], ids=["one", "two"])

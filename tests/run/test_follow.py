@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import shlex
 import sys
 from collections.abc import AsyncIterator
@@ -16,7 +17,7 @@ import pytest
 
 from headgate.config import Settings, load_settings
 from headgate.core import Serving
-from headgate.core.errors import HeadgateError, InvalidInputError, StoreError
+from headgate.core.errors import HeadgateError, InvalidInputError, JournalError, StoreError
 from headgate.elastic import ElasticConfig, InvalidElasticError
 from headgate.elastic.service import EnginesAtHand, Machine
 from headgate.reports import CheckpointCurve, CheckpointScore
@@ -43,7 +44,12 @@ def order(folder: Path, **changes: Any) -> FollowOrder:
 
 
 async def follow(
-    folder: Path, *, changes: dict[str, Any] | None = None, journal: str = "", **given: Any
+    folder: Path,
+    *,
+    changes: dict[str, Any] | None = None,
+    journal: str = "",
+    notify: tuple[str, ...] = (),
+    **given: Any,
 ) -> FollowResult:
     settings = load_settings(
         {
@@ -51,6 +57,7 @@ async def follow(
             "store": str(folder / "store"),
             "journal": journal or str(folder / "journal"),
             "campaign": "training",
+            "notify_command": notify,
         },
         environ={},
     ).settings
@@ -62,6 +69,18 @@ def write(folder: Path, **checkpoints: str) -> None:
     (folder / "run-7").mkdir(exist_ok=True)
     for name, weights in checkpoints.items():
         (folder / "run-7" / name).write_text(weights)
+
+
+class AtFirstFull(Machine):
+    asked = 0
+
+    @asynccontextmanager
+    async def engines(self, name: str, serving: Serving, config: ElasticConfig) -> AsyncIterator[EnginesAtHand]:
+        self.asked += 1
+        if self.asked <= 3:
+            raise InvalidElasticError("no node has a GPU")
+        async with super().engines(name, serving, config) as at_hand:
+            yield at_hand
 
 
 @pytest.mark.long
@@ -184,6 +203,33 @@ async def test_a_damaged_part_of_the_store_is_told_of_and_ends_nothing(
     assert "its samples are left out: does not match its checksum" in told
 
 
+async def test_a_journal_that_cannot_be_opened_for_a_while_ends_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a full disk; one that could never be opened is told at once."""
+    write(tmp_path, step_1="solver", step_2="solver")
+    stop, tries, failing = asyncio.Event(), 0, {1, 3, 4}
+
+    async def campaign(settings: Settings, **given: Any) -> RunResult:
+        nonlocal tries
+        tries += 1
+        if tries in failing:
+            raise JournalError("the journal cannot be opened: disk I/O error")
+        return await run_campaign(settings, **given)
+
+    async def on_curve(curve: CheckpointCurve, _: CheckpointScore | None) -> None:
+        if len(curve.points) == 2:
+            stop.set()
+
+    monkeypatch.setattr(following, "run_campaign", campaign)
+    monkeypatch.setattr(following, "RETRY_S", 0.01)
+    given: dict[str, Any] = {"changes": {"instances": 2}, "until_idle": False, "stop": stop, "on_curve": on_curve}
+    with pytest.raises(JournalError, match="disk I/O error"):
+        await follow(tmp_path, **given)
+    result = await follow(tmp_path, **given)
+    assert (result.evaluated, tries) == (("step_1", "step_2"), 5)
+
+
 async def test_a_folder_that_is_gone_for_a_while_ends_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As where its file system is mounted anew, or a training begins again."""
     write(tmp_path)
@@ -213,17 +259,6 @@ async def test_a_checkpoint_whose_engine_had_no_place_is_tried_again_as_it_is(
 ) -> None:
     """As where the cluster is away when the checkpoint appears; with `until_idle` it is tried once."""
 
-    class AtFirstFull(Machine):
-        asked = 0
-
-        @asynccontextmanager
-        async def engines(self, name: str, serving: Serving, config: ElasticConfig) -> AsyncIterator[EnginesAtHand]:
-            self.asked += 1
-            if self.asked <= 3:
-                raise InvalidElasticError("no node has a GPU")
-            async with super().engines(name, serving, config) as at_hand:
-                yield at_hand
-
     write(tmp_path, step_1="solver")
     stop, hosts, told = asyncio.Event(), AtFirstFull(), list[str]()
 
@@ -240,6 +275,35 @@ async def test_a_checkpoint_whose_engine_had_no_place_is_tried_again_as_it_is(
     assert result.evaluated == ("step_1",)
     assert result.failed == {}
     assert told == ["no score"] * 3 + ["run-7@step_1"]
+
+
+async def test_an_engine_that_fails_with_further_tasks_of_a_scored_checkpoint_is_told(tmp_path: Path) -> None:
+    write(tmp_path, step_1="solver")
+    told: list[str] = []
+
+    async def on_curve(_: CheckpointCurve, point: CheckpointScore | None) -> None:
+        told.append(point.model if point else "")
+
+    await follow(tmp_path, changes={"instances": 2})
+    result = await follow(tmp_path, changes={"instances": 3}, engine_hosts=AtFirstFull(), on_curve=on_curve)
+    assert "no node has a GPU" in result.failed["step_1"]
+    assert (result.evaluated, result.stopped_by) == ((), "every checkpoint was tried")
+    assert told == [""], "its scores are no news"
+
+
+async def test_people_are_told_of_a_checkpoint_that_is_worse_and_of_one_whose_engine_fails(tmp_path: Path) -> None:
+    write(tmp_path, step_1="solver", step_2="random")
+    notify = ("sh", "-c", f"cd {shlex.quote(str(tmp_path))}; cat >> told; echo >> told")
+    await follow(tmp_path, notify=notify)
+    write(tmp_path, step_3="solver")
+    await follow(tmp_path, notify=notify, engine_hosts=AtFirstFull())
+    told = [json.loads(line) for line in (tmp_path / "told").read_text().splitlines()]
+    assert [(one["type"], one["subject"]) for one in told] == [
+        ("headgate.checkpoint.regressed", "model/run-7@step_2"),
+        ("headgate.checkpoint.failed", "model/run-7@step_3"),
+    ]
+    assert "run-7@step_2 is worse than run-7@step_1, the best before it: -" in told[0]["text"]
+    assert "no node has a GPU" in told[1]["text"]
 
 
 async def test_tasks_that_a_killed_run_still_has_in_hand_are_taken_when_the_journal_counts_it_as_dead(

@@ -143,6 +143,8 @@ async def test_a_model_is_told_without_the_words_of_earlier_clients(client):
     assert "hotkey" not in told
     response = await client.get("/status/models/999")
     assert response.json()["detail"] == "Model 999 not found"
+    response = await client.get("/status/models/acme/model-3@checkpoint-step_1000.json")
+    assert response.json()["detail"].endswith("not found; did you mean 'acme/model-3@main'?"), "another revision of it"
 
 
 async def test_an_unknown_miner_is_a_problem_with_the_seeds_text(client):

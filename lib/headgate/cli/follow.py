@@ -13,7 +13,7 @@ from rich.live import Live
 
 from headgate import reports
 from headgate import run as runs
-from headgate.cli.options import CheckpointChoices, RunOptions
+from headgate.cli.options import CheckpointChoices, RunOptions, Whole
 from headgate.cli.output import CHECK_FAILED, console, counted, print_json, print_rows, say, write_page
 from headgate.cli.run import at_hand, logs_are_hidden
 from headgate.config import Settings
@@ -21,7 +21,7 @@ from headgate.core.errors import InvalidInputError
 from headgate.core.status import CampaignStatus
 from headgate.net import event_loop
 
-_SPARE: Final = ("from", "missing", "its interval", "95 % interval")
+_SPARE: Final = ("from", "missing", "its interval", "95 % interval", "tasks")
 _TEXT: Final = frozenset({"checkpoint", "from", "verdict"})
 
 
@@ -33,16 +33,18 @@ def follow(
     marker: Annotated[
         str, Parameter(help="File that marks a checkpoint as complete. Default: its size stops changing.")
     ] = "",
-    newest: Annotated[int, Parameter(help="Evaluate this many of the newest checkpoints; leave older ones out.")] = 20,
+    newest: Annotated[
+        Whole, Parameter(help="Evaluate this many of the newest checkpoints; leave older ones out.")
+    ] = 20,
     name: Annotated[str, Parameter(help="Name of the model. Default: the folder's.")] = "",
-    instances: Annotated[int, Parameter(help="Tasks per environment, the same for every checkpoint.")] = 20,
+    instances: Annotated[Whole, Parameter(help="Tasks per environment, the same for every checkpoint.")] = 20,
     engine: Annotated[
         Literal["llama.cpp", "vllm", "sglang", "command"], Parameter(help="What serves the checkpoints.")
     ] = "llama.cpp",
     command: Annotated[
         str, Parameter(help="With --engine command: the command to start; {port}, {weights} and {name} are filled in.")
     ] = "",
-    gpus: Annotated[int, Parameter(help="GPUs of each engine.")] = 0,
+    gpus: Annotated[Whole, Parameter(help="GPUs of each engine.")] = 0,
     replicas: Annotated[str, Parameter(help="Number of engines, or minimum-maximum, such as 0-2.")] = "",
     priority: Annotated[float | None, Parameter(help="Priority of the engines while they wait for GPUs.")] = None,
     engine_option: Annotated[
@@ -98,7 +100,7 @@ def follow(
         return status
     print_rows(f"checkpoints of {order.model_name}", reports.curve_rows(result.curve), names=_TEXT, spare=_SPARE)
     for revision, why in result.failed.items():
-        say(f"{revision} has no score: {why}")
+        say(f"{revision} lacks scores: {why}")
     if result.skipped:
         older = counted(result.skipped, "older checkpoint")
         say(f"{older} left out: only the newest {newest} are evaluated (--newest)")
@@ -113,7 +115,7 @@ def _values(name: str, pairs: tuple[str, ...]) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")
-        if not key:
+        if not key.replace("-", "_").replace(".", "_").isidentifier():  # `temperature:0` would be a name alone
             raise InvalidInputError(f"{name} takes name=value, or a name alone (got {pair!r})")
         try:
             values[key.lstrip("-")] = yaml.safe_load(value) if equals else True
@@ -136,7 +138,7 @@ async def _followed(
             page = reports.curve_view(curve, title=f"Checkpoints of {order.model_name}").page()
             await asyncio.to_thread(write_page, output, page)
         if is_live and point is not None:
-            row = reports.curve_rows(curve)[0]
+            row = next(row for row in reports.curve_rows(curve) if row["checkpoint"] == point.model)
             say(", ".join(f"{column} {cell}" for column, cell in row.items() if cell not in {"", "–"}))
 
     async with at_hand(settings, limits) as given:

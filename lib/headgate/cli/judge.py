@@ -10,7 +10,7 @@ from cyclopts import Parameter
 
 from headgate import run as runs
 from headgate.cli.live import progress_bar
-from headgate.cli.options import JudgeChoices, RunOptions, whole
+from headgate.cli.options import JudgeChoices, RunOptions, Whole
 from headgate.cli.output import CHECK_FAILED, INTERRUPTED, counted, print_json, print_table, say
 from headgate.cli.run import Repeats, at_hand, campaign_samples, is_incomplete, left_by, logs_are_hidden, missing_from
 from headgate.config import Settings
@@ -33,7 +33,7 @@ AGREEMENT_COLUMNS = ("answers", "judgements", "alpha", "low", "high", "spread")
 def judge(
     choices: JudgeChoices | None = None,
     *,
-    instances: Annotated[int, Parameter(help="Tasks per model and environment, each once.", converter=whole)] = 10,
+    instances: Annotated[Whole, Parameter(help="Tasks per model and environment, each once.")] = 10,
     repeats: Repeats = None,
     how: RunOptions | None = None,
 ) -> int:

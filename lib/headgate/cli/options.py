@@ -21,15 +21,15 @@ T = TypeVar("T")
 
 
 def whole(_: object, tokens: Sequence[Token]) -> int:
-    """Return the whole number that an option was given.
-
-    Raises:
-        ValueError: if it is none.
-    """
+    """Return the whole number that an option was given; raise ValueError if it is none."""
     try:
         return int(tokens[0].value)  # cyclopts itself would accept 1.5
     except ValueError:
         raise ValueError(f"it must be a whole number (got {tokens[0].value})") from None
+
+
+Whole = Annotated[int, Parameter(converter=whole)]
+"""An option that takes a whole number: `Annotated[Whole, Parameter(help=...)]`."""
 
 
 _SETTINGS: Final = {

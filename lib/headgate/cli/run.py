@@ -17,7 +17,7 @@ from rich.live import Live
 
 from headgate import orchestration, reports, storage
 from headgate import run as runs
-from headgate.cli.options import Choices, RunOptions, whole
+from headgate.cli.options import Choices, RunOptions, Whole, whole
 from headgate.cli.output import CHECK_FAILED, INTERRUPTED, console, counted, print_json, say
 from headgate.config import Settings
 from headgate.core.errors import InvalidInputError
@@ -286,9 +286,7 @@ def result_document(result: runs.RunResult) -> dict[str, Any]:
 def rank(
     choices: Choices | None = None,
     *,
-    instances: Annotated[
-        int, Parameter(help="Rank the models on this many tasks of each environment.", converter=whole)
-    ],
+    instances: Annotated[Whole, Parameter(help="Rank the models on this many tasks of each environment.")],
     indifference: Annotated[
         float, Parameter(help="Either of two models may come first when their means differ by this at most.")
     ] = 0.02,

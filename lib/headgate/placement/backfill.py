@@ -9,7 +9,8 @@ from typing import Final
 
 from headgate.core import events
 from headgate.placement.amounts import NOTHING, Amounts
-from headgate.placement.ladder import LOAN, RESERVED, WIDE, Search, by_right, footprint, make_room, shape_of
+from headgate.placement.errors import CannotFitError
+from headgate.placement.ladder import LOAN, RESERVED, WIDE, Search, by_right, footprint, make_room, must_fit, shape_of
 from headgate.placement.lifecycle import Lifecycle
 from headgate.placement.outcomes import Offer, Rejected, Why
 from headgate.placement.pool import GroupState, Pool
@@ -92,7 +93,11 @@ class Backfill:
         until = min((each.until for each in found if each.until is not None), default=None)
         says = found[-1].says
         if self._shadow_of(request, pool, now) is None:
-            says = "it would not fit beside the reserved groups even if all other work ended"
+            says = "it would not fit even if all other work ended"
+            try:
+                must_fit(self.life.holdings, pool, request.request)
+            except CannotFitError as error:  # as when the quota was lowered since
+                says = error.message
         return Why(request.stage, says, until, ahead, tuple(found))
 
     def _reconsider(self, now: float) -> None:

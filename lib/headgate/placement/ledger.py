@@ -287,14 +287,16 @@ class PlacementLedger(Lifecycle):
     # Timeouts
 
     def _end_drivers(self, now: float) -> None:
-        """Stop the work of drivers whose heartbeats have stopped, or keep it, as the settings say."""
+        """Stop the work of drivers whose heartbeats have stopped, or keep it, as the settings say; end their leases."""
         for holder in [name for name, deadline in self.holders.items() if deadline <= now]:
             del self.holders[holder]
             theirs = [each for each in self.requests.values() if each.holder == holder and not each.stage.has_ended]
-            kept = self.settings.keep_work_of_lost_drivers
-            if theirs:
-                self.outbox.tell(events.DriverLost(holder, len(theirs), kept))
-            for request in () if kept else theirs:
+            keeps = self.settings.keep_work_of_lost_drivers
+            ended = [each for each in theirs if each.request.is_lease or not keeps]
+            for count, is_kept in ((len(ended), False), (len(theirs) - len(ended), True)):
+                if count:
+                    self.outbox.tell(events.DriverLost(holder, count, is_kept))
+            for request in ended:
                 self.withdraw(request.request_id, now, "its driver died")
 
     def _tidy(self, now: float) -> None:

@@ -18,6 +18,7 @@ class LedgerSettings:
         backfill_depth: how many requests that cannot be placed are tried in one pass before the rest waits.
         driver_lease_s: a driver without heartbeats for this long counts as lost.
         keep_work_of_lost_drivers: whether the work of a lost driver continues; otherwise it is stopped and withdrawn.
+            Its leases are withdrawn in either case.
         heal_grace_s: how long a group with a dead node is left alone in case the node comes back.
         max_losses: how often the process or node of a request may die and the request is still started again.
         lost_retry_s: pause after the second such death, doubled for each further one; none after the first.

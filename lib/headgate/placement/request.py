@@ -33,6 +33,7 @@ class PlacementRequest:
         min_runtime_s: how long it runs before it may be preempted; None for the value of the rules.
         own_process: whether it gets a process of its own instead of the group's warm host.
         checkpoints: whether a preemption loses only the work since its last checkpoint.
+        is_lease: whether it is a group for its driver's own tasks, which ends with the driver.
     """
 
     request_id: str
@@ -48,6 +49,7 @@ class PlacementRequest:
     min_runtime_s: float | None = None
     own_process: bool = False
     checkpoints: bool = True
+    is_lease: bool = False
 
     @property
     def size(self) -> Amounts:

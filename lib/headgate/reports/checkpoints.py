@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from headgate.statistics import MeanEstimate, PairedDifference
 
 _DIGITS: Final = 6
-_NUMBER: Final = re.compile(r"\d+")
+_NUMBER: Final = re.compile(r"[0-9]+")
 _MOST_DIGITS: Final = 15
 
 
@@ -34,6 +34,7 @@ class CheckpointScore:
     Attributes:
         mean: mean over environments, with its interval; None if no sample has a score.
         missing: its samples, and those without a score.
+        tasks: number of distinct tasks that it has samples of; 0 if no sample has a score.
         versus: comparison with the best earlier checkpoint, on the same tasks; None for the first one.
     """
 
@@ -41,6 +42,7 @@ class CheckpointScore:
     model: str
     mean: MeanEstimate | None
     missing: Missing | None
+    tasks: int
     versus: Comparison | None
 
     @property
@@ -124,8 +126,8 @@ def build_curve(samples: pl.DataFrame, steps: Mapping[str, int]) -> CheckpointCu
     for model in sorted({*means, *board.unscored}, key=lambda model: (steps[model], model)):
         one = means.get(model)
         versus = comparison(scores, model, best) if best and one is not None else None
-        mean, missing = (one.mean, one.missing) if one is not None else (None, None)
-        points.append(CheckpointScore(steps[model], model, mean, missing, versus))
+        mean, missing, tasks = (one.mean, one.missing, one.tasks) if one is not None else (None, None, 0)
+        points.append(CheckpointScore(steps[model], model, mean, missing, tasks, versus))
         if one is not None and (not best or place[model] < place[best]):
             best = model
     return CheckpointCurve(tuple(points), board)
@@ -138,11 +140,13 @@ def curve_rows(curve: CheckpointCurve) -> list[dict[str, str]]:
 
 def _row(curve: CheckpointCurve, point: CheckpointScore) -> dict[str, str]:
     mean, missing, made = point.mean, point.missing, point.difference
+    most = max(one.tasks for one in curve.points)
     return {
         "step": count(point.step),
         "checkpoint": point.model,
         "mean": score(mean.mean if mean else None),
         "95 % interval": interval(mean.low, mean.high) if mean else "–",
+        "tasks": count(most) if point.tasks == most else f"{count(point.tasks)} of {count(most)}",
         "missing": percent(missing.share if missing else 1.0),
         "difference": f"{made.difference:+.3f}" if made else "–",
         "its interval": f"{made.low:+.3f} – {made.high:+.3f}" if made else "–",
@@ -170,6 +174,7 @@ def point_document(point: CheckpointScore) -> dict[str, Any]:
         "high": point.mean and round(point.mean.high, _DIGITS),
         "samples": point.missing.samples if point.missing else 0,
         "scored": point.missing.scored if point.missing else 0,
+        "tasks": point.tasks,
         "against": point.versus.against if point.versus is not None else None,
         "difference": made and round(made.difference, _DIGITS),
         "difference_low": made and round(made.low, _DIGITS),
@@ -182,6 +187,7 @@ _CAPTION: Final = "Mean score of each checkpoint by step; lines are 95 % interva
 _DEFINITIONS: Final = {
     "checkpoint": "The model as a step of the training left it. Every checkpoint answers the same tasks.",
     "mean": TERMS["mean"],
+    "tasks": "How many tasks it has samples of. With fewer than others, its mean is over these alone.",
     "missing": TERMS["missing"],
     "difference": "Mean over the tasks that both did of the checkpoint's score less that of the best checkpoint before "
     "it, a missing score counted as 0; with its own 95 % interval, not corrected for how many checkpoints there are.",

@@ -47,7 +47,7 @@ from headgate.run.environments import (
 from headgate.run.hosts import EnvironmentHosts, HostCluster
 from headgate.run.judging import JudgedFigures, Judging, RubricChats, judge_of, rubric_for
 from headgate.run.matrix import MatrixTaskProvider, MatrixTasks
-from headgate.run.observers import is_observed, observe, report_health, serve_monitoring
+from headgate.run.observers import is_observed, notice_senders, observe, report_health, serve_monitoring
 from headgate.run.outside_workers import PATIENCE, OutsideWorkers
 from headgate.run.plan import ONE_SHOT_PAUSE_S, ChatSource, RunPlan
 from headgate.run.request_side import RequestSide
@@ -76,7 +76,6 @@ from headgate.telemetry import (
     Sink,
     new_registry,
     register_losses,
-    senders_of,
 )
 
 if TYPE_CHECKING:
@@ -335,12 +334,7 @@ async def run_source(
 
 def _notices(stack: AsyncExitStack, stream: EventStream, settings: Settings, tell: Send | None) -> Notices | None:
     """Return what turns events into notices; None if nobody receives any. `stack` closes their senders."""
-    secret = settings.notify_secret.get_secret_value()
-    senders = senders_of(
-        settings.notify_url, secret, settings.notify_command, settings.campaign, settings.notify_timeout_s
-    )
-    for sender in senders:
-        stack.callback(sender.close)
+    senders = notice_senders(stack, settings)
     if not senders and tell is None:
         return None
     notices = Notices([*senders, *((tell,) if tell is not None else ())])

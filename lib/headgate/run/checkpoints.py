@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fnmatch
 import json
 import math
@@ -170,7 +171,7 @@ class CheckpointFolder:
                 raise errors.StoreError(f"{error.filename or self.place} is gone", next_step=_UNREAD) from error
             raise errors.InvalidInputError(
                 f"there is no {'bucket for' if self.is_remote else 'folder'} {self.place} to follow",
-                next_step="Name the folder or s3:// prefix in which the training writes its checkpoints.",
+                next_step="Name the training's folder or s3:// prefix; if it has not begun, create the folder.",
             ) from error
         except Exception as error:  # s3fs does not wrap what botocore and aiohttp raise
             said = redacted(f"{type(error).__name__}: {error}", limit_chars=300)
@@ -204,7 +205,7 @@ class CheckpointFolder:
     def _entry(self, name: str, found: Mapping[str, Any], listed: Mapping[str, Any]) -> Entry | None:
         if not name or self.watch.step(name) is None:
             return None
-        path = str(found["name"])
+        path, found = str(found["name"]), self._target(found)
         files, is_marked = {path: found}, f"{name}.{self._marker}" in listed
         if found["type"] == "directory":
             files = self._files.find(path, detail=True, refresh=True)
@@ -216,8 +217,15 @@ class CheckpointFolder:
             settles_s = 0.0 if is_marked else math.inf
         else:
             settles_s = SETTLE_S if "" in sizes or self._is_vouched(path, sizes) else SETTLE_FOLDER_S
-        changed = tuple(_stamp(one) for one in files.values())
+        changed = tuple(_stamp(self._target(one)) for one in files.values())
         return Entry(name, f"s3://{path}" if self.is_remote else path, sizes, changed, settles_s)
+
+    def _target(self, found: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return what a link leads to as the listing shows it, under the link's name; anything else as it is."""
+        if found.get("islink"):
+            with contextlib.suppress(OSError):  # it leads nowhere: an empty file, which is never complete
+                return dict(self._files.info(found["name"]))
+        return found
 
     def _is_vouched(self, path: str, sizes: Mapping[str, int]) -> bool:
         """Return whether there is an index (`model.safetensors.index.json`), and all shards that any index lists."""

@@ -15,7 +15,7 @@ import polars as pl
 
 from headgate.config import Settings
 from headgate.core import Model, SystemClock, new_run_id, until_set
-from headgate.core.errors import InvalidInputError, StoreError
+from headgate.core.errors import HeadgateError, InvalidInputError, JournalError, StoreError
 from headgate.core.events import (
     CheckpointFailed,
     CheckpointFound,
@@ -40,10 +40,10 @@ from headgate.run.checkpoints import SETTLE_FOLDER_S, Checkpoint, CheckpointFold
 from headgate.run.controls import DRAINED
 from headgate.run.environments import sampled_environments
 from headgate.run.matrix import MatrixTasks
-from headgate.run.observers import observe
+from headgate.run.observers import notice_senders, observe
 from headgate.sampling import RosterSource, mapped_roster
 from headgate.storage import SampleStore, sample_store
-from headgate.telemetry import EventStream, LogSink, counted
+from headgate.telemetry import EventStream, LogSink, Notices, counted
 
 if TYPE_CHECKING:
     from headgate.run.status import RunResult
@@ -106,7 +106,7 @@ class FollowResult:
     Attributes:
         curve: the curve of all checkpoints with samples, including those of earlier runs.
         evaluated: revisions that this run evaluated, in order.
-        failed: revisions without a score, and why.
+        failed: revisions that lack scores, and why.
         skipped: number of checkpoints that were skipped for newer ones.
         stopped_by: why the run ended.
     """
@@ -169,8 +169,11 @@ async def follow_checkpoints(
     name, further = order.model_name, "Stop that one first, or give this one another --name or --campaign."
     held = f"the checkpoints of {name} are already being followed in campaign {settings.campaign}"
     about = settings.journal, "follow", f"{settings.campaign}\0{name}", held
-    with closing(folder), sole_run(*about, next_step=further, doing=f"follows {order.place}") as keep_sole:
-        follower = _Follower(settings, order, store, judge, tasks, watch, folder, keep_sole, on_curve)
+    async with AsyncExitStack() as stack:
+        stack.enter_context(closing(folder))
+        keep_sole = stack.enter_context(sole_run(*about, next_step=further, doing=f"follows {order.place}"))
+        notices = Notices(notice_senders(stack, settings))
+        follower = _Follower(settings, order, store, judge, tasks, watch, folder, keep_sole, notices, on_curve)
         stop = watch.get("stop") or asyncio.Event()
         try:
             return await follower.run(until_idle=until_idle, duration_s=duration_s, stop=stop)
@@ -190,15 +193,17 @@ class _Follower:
     watch: Watch
     folder: CheckpointFolder
     keep_sole: Callable[[], None]
+    notices: Notices
     on_curve: OnCurve | None
     _tried: dict[str, Checkpoint] = field(default_factory=dict)
     _retries: dict[str, tuple[float, float]] = field(default_factory=dict)
     """When a given-up checkpoint is tried again, and the wait after that if it is given up again."""
     _failed: dict[str, str] = field(default_factory=dict)
-    _evaluated: list[str] = field(default_factory=list)
+    _evaluated: dict[str, None] = field(default_factory=dict)
     _skipped: set[str] = field(default_factory=set)
     _damaged: set[str] = field(default_factory=set)
     _was_read: bool = False
+    _was_sampled: bool = False
     _is_unread: bool = False
 
     async def run(self, *, until_idle: bool, duration_s: float | None, stop: asyncio.Event) -> FollowResult:
@@ -276,11 +281,11 @@ class _Follower:
             return _curve_of(samples)
         await self._tell(CheckpointFound(key, checkpoint.step, checkpoint.path, checkpoint.size_bytes))
         scored = _scored(samples, key)
-        result = await self._sampled(checkpoint)
+        result = await self._sampled(checkpoint, stop, until)
         if result.in_hand:
             # This run alone follows it: the tasks are a killed run's until the journal counts that as dead.
             await until_set(stop, self.settings.journal_lease_s)
-            result = await self._sampled(checkpoint)
+            result = await self._sampled(checkpoint, stop, until)
         _, rest_s = self._retries.pop(checkpoint.name, (0.0, RETRY_S))
         if key in result.given_up or result.in_hand:
             self._retries[checkpoint.name] = (asyncio.get_running_loop().time() + rest_s, 3 * rest_s)
@@ -290,33 +295,47 @@ class _Follower:
             stop.set()
         if stop.is_set() and not self._is_whole(samples, key):
             return curve  # the next run continues with it
-        point = curve.point(key)
-        if point is None or point.mean is None:
+        point, why = curve.point(key), result.given_up.get(key, "")
+        has_score = point is not None and point.mean is not None
+        has_news = not has_score or _scored(samples, key) != scored  # else what it has was reported then
+        self._failed.pop(checkpoint.name, None)
+        if has_news and has_score and point is not None:
+            self._evaluated[checkpoint.name] = None
+            await self._tell(*_events_of(point))
+        if why or not has_score:
             unread = f"{counted(len(self._damaged), 'part')} of the store cannot be read" if self._damaged else ""
-            why = result.given_up.get(key) or _last_error(samples, key) or unread or result.stopped_by
+            why = why or _last_error(samples, key) or unread or result.stopped_by
             self._failed[checkpoint.name] = why
             await self._tell(CheckpointFailed(key, checkpoint.step, checkpoint.path, why))
             self.folder.look_again(checkpoint)
-        elif _scored(samples, key) == scored:
-            return curve  # only earlier failures were repeated, and everything else was reported then
-        else:
-            self._evaluated.append(checkpoint.name)
-            self._failed.pop(checkpoint.name, None)
-            await self._tell(*_events_of(point))
-        if self.on_curve is not None:
+        if has_news and self.on_curve is not None:
             await self.on_curve(curve, point)
         return curve
 
-    async def _sampled(self, checkpoint: Checkpoint) -> RunResult:
-        """Take the samples of a checkpoint that are not in the store."""
-        return await run_campaign(
-            self.settings,
-            roster=self.order.roster(checkpoint),
-            store=self.store,
-            instances=self.order.instances,
-            judge=self.judge,
-            **self.watch,
-        )
+    async def _sampled(self, checkpoint: Checkpoint, stop: asyncio.Event, until: float) -> RunResult:
+        """Take samples that are not in the store; try again while a journal that was opened before cannot be."""
+        while True:
+            try:
+                result = await run_campaign(
+                    self.settings,
+                    roster=self.order.roster(checkpoint),
+                    store=self.store,
+                    instances=self.order.instances,
+                    judge=self.judge,
+                    **self.watch,
+                )
+            except JournalError as error:
+                await self._rest(error, "the journal", stop if self._was_sampled else None, until)
+            else:
+                self._was_sampled = True
+                return result
+
+    async def _rest(self, error: HeadgateError, place: str, stop: asyncio.Event | None, until: float) -> None:
+        """Report an error and wait before the next attempt; raise it instead if there is to be none."""
+        if stop is None or stop.is_set() or asyncio.get_running_loop().time() >= until:
+            raise error
+        await self._tell(CheckpointsUnread(place, error.message))
+        await until_set(stop, RETRY_S)
 
     async def _samples(self, stop: asyncio.Event | None = None, until: float = -math.inf) -> pl.DataFrame:
         """Return this campaign's samples of this model's checkpoints, on the tasks of the order.
@@ -330,10 +349,7 @@ class _Follower:
                 scan = await self.store.scan(columns=columns)
                 break
             except StoreError as error:
-                if stop is None or stop.is_set() or asyncio.get_running_loop().time() >= until:
-                    raise
-                await self._tell(CheckpointsUnread(self.store.url, error.message))
-                await until_set(stop, RETRY_S)
+                await self._rest(error, self.store.url, stop, until)
         if new := [one for one in scan.problems if one.path not in self._damaged]:
             self._damaged |= {one.path for one in new}
             await self._tell(*(CheckpointsUnread(one.path, f"its samples are left out: {one.reason}") for one in new))
@@ -346,12 +362,13 @@ class _Follower:
         return ours.select("environment", "sequence").n_unique() >= len(self.tasks.lengths) * self.tasks.size
 
     async def _tell(self, *events: Event) -> None:
-        """Send events to the log and to the sinks in the settings."""
+        """Send events to the log and to the sinks in the settings, and their notices."""
         async with AsyncExitStack() as stack:
             stream = EventStream(SystemClock(), [LogSink()])
             observe(stack, stream, self.settings.model_copy(update={"trace_file": ""}), new_run_id())
             for event in events:
                 stream.emit(event)
+                self.notices.tell(event)
 
 
 def _curve_of(samples: pl.DataFrame) -> CheckpointCurve:

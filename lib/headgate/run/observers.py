@@ -16,7 +16,7 @@ from headgate.core import Clock, Secret
 from headgate.core.errors import HeadgateError, InvalidSettingError, MissingExtraError
 from headgate.core.events import Emit, HealthReported, MonitorStarted
 from headgate.core.status import CampaignStatus
-from headgate.telemetry import EventStream, JsonlSink, convert_events, has_collector, otel_sink
+from headgate.telemetry import EventStream, JsonlSink, Send, convert_events, has_collector, otel_sink, senders_of
 
 if TYPE_CHECKING:
     from headgate.telemetry import MonitorServer, Questions, Steered
@@ -57,6 +57,17 @@ def events_file_of(settings: Settings) -> Path | None:
     for suffix in _TRACE_SUFFIXES:
         name = name.removesuffix(suffix)
     return Path(settings.trace_file).with_name(f"{name}.events.jsonl")
+
+
+def notice_senders(stack: AsyncExitStack, settings: Settings) -> list[Send]:
+    """Return what sends notices as the settings say; `stack` closes them."""
+    secret = settings.notify_secret.get_secret_value()
+    senders = senders_of(
+        settings.notify_url, secret, settings.notify_command, settings.campaign, settings.notify_timeout_s
+    )
+    for sender in senders:
+        stack.callback(sender.close)
+    return [*senders]
 
 
 async def report_health(health: Callable[[], HealthReported], emit: Emit, clock: Clock, every_s: float) -> None:

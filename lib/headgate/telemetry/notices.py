@@ -249,6 +249,15 @@ def _died(event: events.JobDied, at: float) -> Notice:
     return _made("job.died", f"job/{event.job_id}", text, event, at, again_before=_ALWAYS)
 
 
+def _checkpoint(event: events.CheckpointRegressed | events.CheckpointFailed, at: float) -> Notice:
+    if isinstance(event, events.CheckpointFailed):
+        kind, text = "failed", f"{event.model} lacks scores: {event.error}"
+    else:
+        apart = f"{event.difference:+.3f} ({event.difference_low:+.3f} to {event.difference_high:+.3f})"
+        kind, text = "regressed", f"{event.model} is worse than {event.against}, the best before it: {apart}"
+    return _made(f"checkpoint.{kind}", f"model/{event.model}", text, event, at, again_before=_ALWAYS)
+
+
 _MADE: Final[Mapping[type[events.Event], Callable[[Any, float], Notice | None]]] = {
     events.ModelPaused: _paused,
     events.ModelUnscored: _unscored,
@@ -265,6 +274,8 @@ _MADE: Final[Mapping[type[events.Event], Callable[[Any, float], Notice | None]]]
         "budget.freed", f"model/{event.model}", "", event, at, ends="budget.exhausted"
     ),
     events.JobDied: _died,
+    events.CheckpointRegressed: _checkpoint,
+    events.CheckpointFailed: _checkpoint,
 }
 
 

@@ -96,7 +96,9 @@ def model(status: campaign_status.CampaignStatus, uid: str, noun: str = "Model")
     """
     found = [model for model in status.models if uid in (str(model.uid), model.model)]
     if not found:
-        like = errors.did_you_mean(uid, [model.model for model in status.models if noun == "Model"])
+        known = [model.model for model in status.models if noun == "Model"]
+        same = [key for key in known if key.partition("@")[0] == uid.partition("@")[0]]
+        like = errors.did_you_mean(uid, same or known, cutoff=0.0 if same else 0.6)
         told = f"{noun} {uid} not found{like}"
         raise errors.NotFoundError(told, next_step="`headgate models` and `/status/models` list them.")
     if len(found) > 1:

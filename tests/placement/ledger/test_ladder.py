@@ -134,6 +134,19 @@ def test_the_quota_holds_although_nodes_have_room() -> None:
     assert "quota" in world.why("two").rejected[2].says
 
 
+def test_a_request_larger_than_a_quota_that_was_lowered_says_so() -> None:
+    world = World(pool(cpu=6))
+    world.submit("one", 2)
+    world.submit("big", 5, priority=3)
+    world.ledger.change_pool(pool(cpu=3), world.now)
+    world.settle()
+    assert world.why("big").says == "big takes 5 CPU, more than the quota of pool p: 3 CPU"
+    world.see({"n0": amounts(cpu=4)})
+    world.ledger.change_pool(pool(cpu=6), world.now)
+    world.settle()
+    assert world.why("big").says == "big takes 5 CPU; the largest node has 4 CPU"
+
+
 def test_no_more_dynamic_groups_are_made_than_the_pool_allows() -> None:
     world = World(pool(max_dynamic=1))
     world.submit("one")

@@ -177,6 +177,16 @@ def test_the_work_of_a_lost_driver_goes_on_where_that_is_wanted() -> None:
     assert world.running() == {"one"}
 
 
+def test_leases_of_a_lost_driver_end_also_where_its_work_goes_on() -> None:
+    """A lease whose driver was killed would hold its group for ever; one that waits would be granted to nobody."""
+    world = World(settings=LedgerSettings(driver_lease_s=15, keep_work_of_lost_drivers=True))
+    world.submit("work", 2)
+    world.submit("held", 6, is_lease=True)
+    world.submit("waiting", 6, is_lease=True)
+    world.wait(15)
+    assert (world.running(), world.stage("held"), world.stage("waiting")) == ({"work"}, *2 * (Stage.WITHDRAWN,))
+
+
 def test_an_open_pool_tells_in_what_another_form_of_it_differs() -> None:
     world = World()
     assert world.ledger.open_pool(pool(), world.now) == PoolOpened(pool())

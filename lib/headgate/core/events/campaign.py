@@ -398,7 +398,7 @@ class CheckpointsSkipped(Event):
 
 
 class CheckpointsUnread(Event, log_level=WARNING):
-    """The checkpoints, or the store of their scores or a part of it, cannot be read now; it is checked again later."""
+    """The checkpoints, or their store or a part of it, or the journal cannot be read now; that is tried again later."""
 
     place: str
     error: str
@@ -432,7 +432,7 @@ class CheckpointRegressed(Event, log_level=WARNING):
 
 
 class CheckpointFailed(Event, log_level=WARNING):
-    """A checkpoint has no score: its engine did not start, or none of its samples could be scored."""
+    """A checkpoint lacks scores: its engine did not start or stay, or none of its samples could be scored."""
 
     model: str
     step: int

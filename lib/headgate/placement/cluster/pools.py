@@ -327,6 +327,7 @@ class PlacementPool:
         given = {"bundles": None if bundles is None else tuple(bundles), **optional}
         given = {name: value for name, value in given.items() if value is not None}
         request = request_spec({"pool": self.name, **given, **written}).as_request()
+        request = replace(request, is_lease=kind == "lease")
         if self.factor != 1.0:
             request = replace(request, bundles=tuple(scaled_amounts(each, self.factor) for each in request.bundles))
         is_new = self._link.ask("submit", Submission(request, kind, payload), self._heartbeat.driver)
