@@ -63,7 +63,7 @@ async def test_the_register_is_read_whole_however_many_processes_were_killed() -
 
 
 def laid_out_as_link(tmp_path: Path) -> Path:
-    """Replace the lock's file by a link to another file, in a folder that others may write in; return the other file."""
+    """Replace the lock's file by a link, in a folder that others may write in; return the file that it leads to."""
     (file,) = tmp_path.glob("headgate-slots-*/*.lock")
     file.unlink()
     file.parent.chmod(0o777)  # as another user would make it, before this one does
