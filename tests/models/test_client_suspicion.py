@@ -406,3 +406,20 @@ async def test_half_a_character_in_a_result_of_a_batch_is_replaced() -> None:
         batch = BatchStatus("b-1", "completed", files=("f-1",))
         found = [(key, reply and reply.text) async for key, reply in batches.results(model(url), batch)]
     assert found == [("r1", "half \ufffd")]
+
+
+async def test_results_of_a_batch_without_end_take_a_share_of_the_time() -> None:
+    begin = b"HTTP/1.1 200 OK\r\nContent-Type: application/jsonl\r\n\r\n"
+    async with raw_server(endless(begin, b"{}\n" * 20_000)) as url, ChatClient() as client:
+        batches = BatchClient(client.connections, SystemClock())
+
+        async def read() -> None:
+            async for _ in batches.results(model(url), BatchStatus("b", "completed", files=("f",))):
+                raise AssertionError("an empty object is no result")
+
+        reading = asyncio.create_task(read())
+        began = time.thread_time()
+        done, _ = await asyncio.wait([reading], timeout=2)
+        assert not done
+        assert time.thread_time() - began < 1.2  # a fifth of the time for reading, and what the server takes
+        reading.cancel()

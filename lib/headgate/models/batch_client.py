@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -28,6 +29,9 @@ _MOST_PAGES: Final = 20
 _ERROR_BYTES: Final = 64 * 1024
 _LINE_BYTES: Final = 16 * 1024 * 1024 + _ERROR_BYTES
 _RESULT_BYTES: Final = 2**30
+_REST: Final = 4.0
+"""How long to rest after reading results, as a multiple of the CPU time that it took: models share the processor."""
+
 _PATIENCE_S: Final = 600.0
 """Timeout for uploading a file, and for reading one."""
 
@@ -144,10 +148,12 @@ class BatchClient:
             async with self._answered(
                 "GET", model, f"files/{quote(file_id, safe='')}/content", _PATIENCE_S
             ) as response:
-                async for line in _lines(response, _LINE_BYTES):
-                    found = _result(line)
-                    if found is not None:
-                        yield found
+                async for lines in _lines(response, _LINE_BYTES):
+                    began = time.thread_time()
+                    found = [one for line in lines if (one := _result(line)) is not None]
+                    await asyncio.sleep(_REST * (time.thread_time() - began))
+                    for one in found:
+                        yield one
 
     async def _asked(
         self, method: str, model: Model, path: str, deadline_s: float | None = None, **more: Any
@@ -193,10 +199,11 @@ class BatchClient:
         raise failed  # outside of `except`: the transport's exceptions carry request headers, and so the key
 
 
-async def _lines(response: aiohttp.ClientResponse, longest: int) -> AsyncIterator[bytes]:
-    """Yield the lines of a response except those that are too long; read at most `_RESULT_BYTES`."""
+async def _lines(response: aiohttp.ClientResponse, longest: int) -> AsyncIterator[list[bytes]]:
+    """Yield the lines of a response, some at a time, except those that are too long; read at most `_RESULT_BYTES`."""
     rest, is_skipping, received = bytearray(), False, 0
     async for data in response.content.iter_any():
+        began, lines = time.thread_time(), []
         received += len(data)
         if received > _RESULT_BYTES:
             response.close()
@@ -205,13 +212,15 @@ async def _lines(response: aiohttp.ClientResponse, longest: int) -> AsyncIterato
         for part in whole:
             rest += part
             if rest and not is_skipping and len(rest) <= longest:
-                yield bytes(rest)
+                lines.append(bytes(rest))
             rest, is_skipping = bytearray(), False
         rest += end
         if len(rest) > longest:
             rest, is_skipping = bytearray(), True
+        await asyncio.sleep(_REST * (time.thread_time() - began))
+        yield lines
     if rest and not is_skipping:
-        yield bytes(rest)
+        yield [bytes(rest)]
 
 
 def _result(line: bytes) -> tuple[str, ChatReply | None] | None:
