@@ -26,9 +26,9 @@ from headgate.models.answer import (
     read_completion,
     too_long,
 )
-from headgate.models.connector import READ_BUFFER_BYTES, Connector
 from headgate.models.rate_headers import lasting, rate_notes
 from headgate.models.wire import TASK_HEADER, TASK_HEADER_OPTION
+from headgate.net.connector import READ_BUFFER_BYTES, Connector
 
 KEEPALIVE_S: Final = 4.0
 """Below the 5 s after which llama.cpp, uvicorn and Node close an idle connection."""

@@ -1,4 +1,4 @@
-"""Connections to model endpoints: to no metadata service, and cheap to read."""
+"""Connections to servers that need not be trusted: to no metadata service, and cheap to read."""
 
 from __future__ import annotations
 
@@ -102,5 +102,5 @@ def _guarded_socket(address: Any) -> socket.socket:
     family, kind, protocol, _, target = address
     host = ipaddress.ip_address(str(target[0]).split("%")[0])
     if is_metadata_address(host):
-        raise PermissionError(errno.EACCES, f"link-local or metadata address {host} is never a model endpoint")
+        raise PermissionError(errno.EACCES, f"link-local or metadata address {host} is never connected to")
     return socket.socket(family=family, type=kind, proto=protocol)
