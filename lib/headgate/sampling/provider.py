@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -168,7 +169,7 @@ class HttpTaskProvider:
         """
         try:
             demand = [d for model in self._models for d in await self._tasks_of(model, now)]
-        except (httpx.HTTPError, httpx.InvalidURL, ValidationError) as error:
+        except (httpx.HTTPError, httpx.InvalidURL, ValidationError, TimeoutError) as error:
             self._next_at = now + self._retry_s * min(2 ** min(self._failures, 4), 10)
             self._failures += 1
             raise TaskProviderError(f"task provider {self._url} failed: {error!r}") from error
@@ -181,7 +182,10 @@ class HttpTaskProvider:
         self._models = tuple(models)
 
     async def _tasks_of(self, model: Model, now: float) -> list[Demand]:
-        async with self._client.stream("GET", f"{self._url}/tasks/{model.uid}") as response:
+        async with (
+            asyncio.timeout(self._client.timeout.read),  # the client's own is for each piece of an answer
+            self._client.stream("GET", f"{self._url}/tasks/{model.uid}") as response,
+        ):
             response.raise_for_status()
             listed = await read_up_to_limit(response)  # a truncated list fails to parse
         return [
