@@ -49,19 +49,19 @@ def private_folder(name: str) -> Path:
     Raises:
         InvalidInputError: it cannot be created, or others may write in it: any user may create it first, or a link.
     """
-    folder = Path(tempfile.gettempdir()) / f"headgate-{name}-{os.getuid()}"
-    further = {"next_step": "Remove it, or set TMPDIR to a folder of your own."}
+    folder, whose = Path(tempfile.gettempdir()) / f"headgate-{name}-{os.getuid()}", "no folder"
     try:
         with contextlib.suppress(FileExistsError):
             folder.mkdir(mode=0o700)
         found = folder.lstat()
+        if stat.S_ISDIR(found.st_mode):
+            if found.st_uid == os.getuid() and not found.st_mode & 0o022:
+                return folder
+            whose = f"owned by user {found.st_uid}, mode {found.st_mode & 0o7777:o}"
     except OSError as error:
-        raise InvalidInputError(f"the folder {folder} cannot be created: {error}", **further) from None
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
-        whose = f"owned by user {found.st_uid}, mode {found.st_mode & 0o7777:o}"
-        said = f"{folder} must be a folder that only user {os.getuid()} may write in ({whose})"
-        raise InvalidInputError(said, **further)
-    return folder
+        whose = str(error)
+    said = f"{folder} must be a folder that only user {os.getuid()} may write in ({whose})"
+    raise InvalidInputError(said, next_step="Remove it, or set TMPDIR to a folder of your own.")
 
 
 def written_beside(target: Path, data: bytes) -> Path:

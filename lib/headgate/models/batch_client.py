@@ -148,10 +148,7 @@ class BatchClient:
             async with self._answered(
                 "GET", model, f"files/{quote(file_id, safe='')}/content", _PATIENCE_S
             ) as response:
-                async for lines in _lines(response, _LINE_BYTES):
-                    began = time.thread_time()
-                    found = [one for line in lines if (one := _result(line)) is not None]
-                    await asyncio.sleep(_REST * (time.thread_time() - began))
+                async for found in _results(response, _LINE_BYTES):
                     for one in found:
                         yield one
 
@@ -199,12 +196,12 @@ class BatchClient:
         raise failed  # outside of `except`: the transport's exceptions carry request headers, and so the key
 
 
-async def _lines(response: aiohttp.ClientResponse, longest: int) -> AsyncIterator[list[bytes]]:
-    """Yield the lines of a response, some at a time, except those that are too long; read at most `_RESULT_BYTES`."""
+async def _results(response: aiohttp.ClientResponse, longest: int) -> AsyncIterator[list[tuple[str, ChatReply | None]]]:
+    """Yield the results in a response, some at a time, of lines that are not too long; read at most `_RESULT_BYTES`."""
     rest, is_skipping, received = bytearray(), False, 0
     async for data in response.content.iter_any():
-        began, lines = time.thread_time(), []
-        received += len(data)
+        began, received = time.thread_time(), received + len(data)
+        found: list[tuple[str, ChatReply | None]] = []
         if received > _RESULT_BYTES:
             response.close()
             return
@@ -212,18 +209,18 @@ async def _lines(response: aiohttp.ClientResponse, longest: int) -> AsyncIterato
         for part in whole:
             rest += part
             if rest and not is_skipping and len(rest) <= longest:
-                lines.append(bytes(rest))
+                found += filter(None, [_result(rest)])
             rest, is_skipping = bytearray(), False
         rest += end
         if len(rest) > longest:
             rest, is_skipping = bytearray(), True
         await asyncio.sleep(_REST * (time.thread_time() - began))
-        yield lines
+        yield found
     if rest and not is_skipping:
-        yield [bytes(rest)]
+        yield list(filter(None, [_result(rest)]))
 
 
-def _result(line: bytes) -> tuple[str, ChatReply | None] | None:
+def _result(line: bytes | bytearray) -> tuple[str, ChatReply | None] | None:
     try:
         found: Any = json_value(line, most_values=2**20, halves="replaced")
     except orjson.JSONDecodeError:

@@ -16,21 +16,14 @@ from aiohttp.client_proto import ResponseHandler
 from headgate.core.addresses import is_metadata_address
 
 _SHARE: Final = 0.02
-"""Maximum share of the time that parsing takes of all costly connections together; to take the parts
-out again takes four times as long."""
+"""Maximum share of the time for parsing what costly connections send, all together; reading takes four times that."""
 
-_BURST_S: Final = 0.05
-"""CPU time that they may take at once; an answer of the maximum size takes a tenth of it."""
-
-_COSTLY_S: Final = 0.002
-"""CPU time beyond its share from which a connection counts as costly: some hundred packets at once."""
-
+_BURST_S: Final = 0.05  # of CPU time, for all of them; an answer of the maximum size takes a tenth of it
+_COSTLY_S: Final = 0.002  # beyond its share, from which a connection is costly: some hundred packets at once
+_LONGEST_REST_S: Final = 10.0
+_MOST_HEADS: Final = 16  # unread on one connection: each answer has one, after perhaps a few informational ones
 READ_BUFFER_BYTES: Final = 8 * 1024
 """What is parsed before the reader takes it out: at most twice as many bytes, or 512 chunks."""
-
-_LONGEST_REST_S: Final = 10.0
-_MOST_HEADS: Final = 16
-"""Maximum unread heads of answers on one connection: each request has one, after perhaps a few informational ones."""
 
 
 class Connector(aiohttp.TCPConnector):
@@ -42,38 +35,30 @@ class Connector(aiohttp.TCPConnector):
 
 
 class _Reader(ResponseHandler):
-    """Reads one connection, with rests in proportion to the CPU time that this takes: chunks of one byte take long.
-
-    `costly` are the costly connections of its connector.
-    """
+    """Reads one connection, with rests in proportion to the CPU time that this takes: chunks of one byte take long."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, costly: set[_Reader]) -> None:
         super().__init__(loop=loop)
-        self._costly = costly
+        self._costly = costly  # of the same connector
         self._owed_s, self._counted_at = 0.0, time.monotonic()
         self._rests = False
         self._refusal: OSError | None = None
 
     def data_received(self, data: bytes) -> None:
-        began = time.thread_time()
-        transport = self.transport
+        began, transport = time.thread_time(), self.transport
         for start in range(0, len(data) or 1, READ_BUFFER_BYTES):
-            super().data_received(data[start : start + READ_BUFFER_BYTES])
             if transport is None or transport.is_closing():
                 return
+            super().data_received(data[start : start + READ_BUFFER_BYTES])
             if len(self._buffer) > _MOST_HEADS:
                 self._refusal = OSError(f"more than {_MOST_HEADS} answers to one request; the rest was not read")
                 transport.abort()
-                return
         now, share = time.monotonic(), _SHARE / max(1, len(self._costly))
         left_s = max(0.0, self._owed_s - (now - self._counted_at) * share)
         self._owed_s, self._counted_at = left_s + time.thread_time() - began, now
-        if self._owed_s < _COSTLY_S:
-            self._costly.discard(self)
-            return
-        self._costly.add(self)
-        rest_s = (self._owed_s - _BURST_S / len(self._costly)) * len(self._costly) / _SHARE
-        if rest_s > 0 and transport is not None and not self._rests:
+        (self._costly.discard if self._owed_s < _COSTLY_S else self._costly.add)(self)
+        rest_s = (self._owed_s - _BURST_S / max(1, len(self._costly))) * len(self._costly) / _SHARE
+        if rest_s > 0 and self in self._costly and transport is not None and not self._rests:
             self._rests = True
             transport.pause_reading()
             self._loop.call_later(min(rest_s, _LONGEST_REST_S), self._wake)
@@ -95,10 +80,7 @@ class _Reader(ResponseHandler):
 
 
 def _guarded_socket(address: Any) -> socket.socket:
-    """Return a socket for a resolved address; refuse addresses of cloud metadata services, which give out credentials.
-
-    The roster already refuses such hosts by name; this also covers names that resolve to one.
-    """
+    """Return a socket for a resolved address, whatever its name, except of a metadata service, which gives out keys."""
     family, kind, protocol, _, target = address
     host = ipaddress.ip_address(str(target[0]).split("%")[0])
     if is_metadata_address(host):
