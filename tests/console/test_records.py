@@ -261,6 +261,7 @@ BAD: dict[str, tuple[int, str]] = {
     "/samples/t-none": (404, "the store has no sample"),
     "/samples/%3Cscript%3E": (404, "the store has no sample &#39;&lt;script&gt;&#39;"),
     "/leaderboard?model=lab/a@step-0&against=nobody": (422, "there is no scored model &#39;nobody&#39;"),
+    "/scores": (200, "Name a model"),
     "/scores?model=a,b,c,d,e": (422, "at most 4 models"),
 }
 

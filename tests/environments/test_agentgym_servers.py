@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import pytest
+from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from headgate.core import ChatReply, ErrorKind, errors
@@ -174,3 +176,38 @@ async def test_a_check_says_whether_a_server_answers():
         await environment.check()
     with pytest.raises(errors.EnvironmentFailedError, match="cannot be reached for GET /"):
         await environment.check()
+
+
+async def test_a_redirect_to_where_only_this_machine_may_read_is_not_followed():
+    asked = []
+
+    async def internal(request):
+        asked.append(request.path)
+        return web.json_response("the crown jewels")
+
+    async def redirecting(request):
+        raise web.HTTPTemporaryRedirect("/internal")
+
+    app = web.Application()
+    app.router.add_route("*", "/internal", internal)
+    app.router.add_route("*", "/create", redirecting)
+    async with TestServer(app) as server:
+        environment = served("textcraft", str(server.make_url("")).rstrip("/"))
+        result = await converse(environment, 0, 0, says("hello"))
+    assert "status 307: a redirect, which is not followed" in result.error
+    assert not asked
+
+
+async def test_endless_informational_answers_of_a_server_end_the_episode():
+    async def endless(_, writer):
+        with contextlib.suppress(ConnectionError):
+            while True:
+                writer.write(b"HTTP/1.1 103 Early Hints\r\n\r\n" * 1_000)
+                await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(endless, "127.0.0.1", 0)
+    async with server:
+        environment = served("textcraft", f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        result = await converse(environment, 0, 0, says("hello"))
+    assert "more than 16 answers to one request" in result.error

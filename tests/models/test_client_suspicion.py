@@ -6,6 +6,7 @@ import asyncio
 import gc
 import gzip
 import socket
+import time
 from base64 import b64encode
 
 import aiohttp
@@ -15,7 +16,7 @@ import pytest
 from headgate.core import ChatError, ErrorKind, Model, Secret, SystemClock
 from headgate.models import BatchClient, BatchStatus, ChatClient, ClientSettings
 from tests.models.doubles import HELLO, ask_once, failure_of
-from tests.models.raw_server import always, completion, raw_server, read_request, response
+from tests.models.raw_server import Script, always, completion, raw_server, read_request, response
 
 
 def model(base_url: str) -> Model:
@@ -321,6 +322,54 @@ async def test_an_endless_stream_is_read_no_faster_than_any_model_talks_and_left
     assert clock.slept_s > 2  # 4 MB at 1 MiB/s, the first of which is free; time stood still, so each sleep counts anew
 
 
+def endless(begin: bytes, piece: bytes) -> Script:
+    async def script(_: int, __: bytes, ___: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(begin)
+        while True:
+            writer.write(piece)
+            await writer.drain()
+
+    return script
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_answers_in_chunks_of_one_byte_take_a_small_share_of_the_time(stream: bool) -> None:
+    kind = b"text/event-stream" if stream else b"application/json"
+    begin = b"HTTP/1.1 200 OK\r\nContent-Type: " + kind + b"\r\nTransfer-Encoding: chunked\r\n\r\n"
+    settings = ClientSettings(stream=stream)
+
+    async def longest_hold_s() -> float:
+        """Return the most CPU time between two turns of this task; the servers' share of it is small."""
+        async with raw_server(endless(begin, b"1\r\nx\r\n" * 5_000)) as url, ChatClient(settings) as client:
+            asking = [asyncio.create_task(client.chat(model(url), HELLO)) for _ in range(20)]
+            await asyncio.sleep(0.3)  # the burst that each may have
+            longest, last = 0.0, time.thread_time()
+            until = time.monotonic() + 1.5
+            while time.monotonic() < until:
+                await asyncio.sleep(0.005)
+                longest, last = max(longest, time.thread_time() - last), time.thread_time()
+            for task in asking:
+                task.cancel()
+            await asyncio.gather(*asking, return_exceptions=True)
+        return longest
+
+    assert await longest_hold_s() < 0.25  # unpaced, each of the 20 takes that long in each turn
+
+
+async def test_of_endless_informational_answers_a_few_are_read() -> None:
+    async with raw_server(endless(b"", b"HTTP/1.1 103 Early Hints\r\n\r\n" * 2_000)) as url:
+        error = await failure_of(model(url), ClientSettings(deadline_s=5))
+    assert (error.kind, "more than 16 answers to one request" in str(error)) == (ErrorKind.CONNECTION, True)
+
+
+async def test_a_large_answer_in_chunks_is_read_whole() -> None:
+    body = completion("a" * 2**20)
+    chunks = b"".join(b"40\r\n%s\r\n" % body[at : at + 64].ljust(64) for at in range(0, len(body), 64))
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+    async with raw_server(always(head + chunks + b"0\r\n\r\n")) as url:
+        assert len((await ask_once(model(url))).text) == 2**20
+
+
 async def test_a_packed_stream_that_swells_is_bounded_by_what_it_unpacks_to() -> None:
     packed = gzip.compress(b": nothing\n" * 5_000_000)
     async with raw_server(
@@ -357,3 +406,20 @@ async def test_half_a_character_in_a_result_of_a_batch_is_replaced() -> None:
         batch = BatchStatus("b-1", "completed", files=("f-1",))
         found = [(key, reply and reply.text) async for key, reply in batches.results(model(url), batch)]
     assert found == [("r1", "half \ufffd")]
+
+
+async def test_results_of_a_batch_without_end_take_a_share_of_the_time() -> None:
+    begin = b"HTTP/1.1 200 OK\r\nContent-Type: application/jsonl\r\n\r\n"
+    async with raw_server(endless(begin, b"{}\n" * 20_000)) as url, ChatClient() as client:
+        batches = BatchClient(client.connections, SystemClock())
+
+        async def read() -> None:
+            async for _ in batches.results(model(url), BatchStatus("b", "completed", files=("f",))):
+                raise AssertionError("an empty object is no result")
+
+        reading = asyncio.create_task(read())
+        began = time.thread_time()
+        done, _ = await asyncio.wait([reading], timeout=2)
+        assert not done
+        assert time.thread_time() - began < 1.2  # a fifth of the time for reading, and what the server takes
+        reading.cancel()

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import tempfile
+from pathlib import Path
+
 import anyio
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 from prefect import settings as prefect_settings
 
-from headgate.core.errors import OrchestratorUnreachableError
+from headgate.core.errors import InvalidInputError, OrchestratorUnreachableError
 from headgate.orchestration import open_slot_service
-from headgate.orchestration.slots.service import SlotServiceBusyError
+from headgate.orchestration.slots.service import MachineLock, SlotServiceBusyError
 
 
 @pytest.mark.parametrize(
@@ -57,3 +60,26 @@ async def test_the_register_is_read_whole_however_many_processes_were_killed() -
         with prefect_settings.temporary_settings({prefect_settings.PREFECT_API_URL: str(running.make_url("/api"))}):
             async with open_slot_service() as service:
                 assert len({holder.name for holder in await service.holders()}) == 450
+
+
+def laid_out_as_link(tmp_path: Path) -> Path:
+    """Replace the lock's file by a link, in a folder that others may write in; return the file that it leads to."""
+    (file,) = tmp_path.glob("headgate-slots-*/*.lock")
+    file.unlink()
+    file.parent.chmod(0o777)  # as another user would make it, before this one does
+    file.symlink_to(precious := tmp_path / "precious")
+    precious.write_text("kept")
+    return precious
+
+
+async def test_a_lock_that_somebody_else_laid_out_as_a_link_empties_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    async with (lock := MachineLock("http://127.0.0.1:4200/api")):
+        pass
+    precious = laid_out_as_link(tmp_path)
+    with pytest.raises(InvalidInputError, match="only user"):
+        async with lock:
+            pass
+    assert precious.read_text() == "kept"

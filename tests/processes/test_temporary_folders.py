@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tempfile
@@ -10,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from headgate.core.errors import InvalidInputError
 from headgate.durable import locks
+from headgate.durable.files import private_folder
 from headgate.durable.locks import temporary_folder
 
 OWNER = """
@@ -75,7 +78,9 @@ def test_whoever_makes_many_folders_looks_for_left_ones_once_a_minute(
 
 SANDBOXED = """
 import asyncio, sys
+from headgate.core.errors import InvalidInputError
 from headgate.durable import locks
+from headgate.durable.files import private_folder
 from headgate.environments.sandbox import Limits, Sandbox
 locks._YOUNG_S = -1.0
 asyncio.run(Sandbox().run(sys.argv[1], limits=Limits(wall_s=60.0, cpu_s=60)))
@@ -93,3 +98,25 @@ def test_the_next_run_removes_what_a_killed_one_left_of_its_sandbox(tmp_path: Pa
         killed.kill()
     subprocess.run([*command, "print(1)"], timeout=60, check=True)
     assert not any(folder.exists() for folder in left)
+
+
+def test_a_private_folder_is_made_once_and_found_again(tmp_path: Path) -> None:
+    folder = private_folder("engines")
+    assert private_folder("engines") == folder == tmp_path / f"headgate-engines-{os.getuid()}"
+    assert folder.stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize("trap", ["link", "writable", "file"])
+def test_a_private_folder_that_somebody_else_laid_out_is_refused(trap: str, tmp_path: Path) -> None:
+    place = tmp_path / f"headgate-engines-{os.getuid()}"
+    (mine := tmp_path / "mine").mkdir()
+    match trap:
+        case "link":
+            place.symlink_to(mine)
+        case "writable":
+            place.mkdir()
+            place.chmod(0o777)
+        case _:
+            place.touch()
+    with pytest.raises(InvalidInputError, match=f"must be a folder that only user {os.getuid()} may write in"):
+        private_folder("engines")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
 import threading
 from collections.abc import AsyncIterator, Iterator
@@ -228,3 +230,24 @@ async def test_the_timers_of_models_that_left_the_roster_go_with_them() -> None:
     assert provider.next_at(NOW) == samplers[MODELS[1].key].next_at(NOW)
     provider.roster_changed([])
     assert provider.next_at(NOW) is None
+
+
+async def test_a_server_whose_answer_drips_for_ever_has_failed() -> None:
+    gone = asyncio.Event()
+
+    async def drip(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
+        while not gone.is_set():
+            writer.write(b" ")
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(gone.wait(), 0.02)
+        writer.close()
+
+    server = await asyncio.start_server(drip, "127.0.0.1", 0)
+    async with server, httpx.AsyncClient(timeout=0.2) as client:
+        provider = HttpTaskProvider(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", client)
+        provider.roster_changed([MODEL])
+        with pytest.raises(TaskProviderError, match="no whole answer within 0.2 s"):
+            await asyncio.wait_for(provider.take(NOW), 20)
+        gone.set()
+    assert provider.next_at(NOW) == NOW + 5.0

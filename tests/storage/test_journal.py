@@ -168,7 +168,7 @@ def test_a_batch_keeps_its_id_and_its_rows_until_it_is_confirmed(journal: Journa
 @pytest.fixture
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have what bounds a batch be a hundredth of it: to write and read megabytes tells no more."""
-    for bound in ("_CHUNK_CHARS", "_BATCH_BYTES", "_MOST_BYTES"):
+    for bound in ("_CHUNK_CHARS", "LARGEST_BATCH_BYTES", "_MOST_BYTES"):
         monkeypatch.setattr(spools, bound, getattr(spools, bound) // 100)
 
 

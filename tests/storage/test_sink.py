@@ -15,6 +15,7 @@ from headgate.core import Sample, errors
 from headgate.core.events import BatchStored, Event, RowsQuarantined, StoreFailed
 from headgate.simulation.virtual_time import LoopClock, run_virtual
 from headgate.storage import Journal, JournalThread, Sink, SinkRules, StoredBatch
+from headgate.storage.spool import LARGEST_BATCH_BYTES
 from tests.storage.journals import NOW, opened, opening, sample
 
 RULES = SinkRules(batch_size=10, max_wait_s=300.0, largest=20)
@@ -65,10 +66,11 @@ class Workbench:
         self.sink = Sink(self.thread, store, rules, clock=self.clock, now=self.clock.wall, emit=self.events.append)
         self._next = 0
 
-    def accept(self, rows: int) -> None:
+    def accept(self, rows: int, *, chars: int = 0) -> None:
         tasks = opened(self.journal, *(opening(self._next + i) for i in range(rows)))
         self._next += rows
-        self.sink.note_accepted(len(self.journal.accept([sample(task) for task in tasks], self.clock.wall())))
+        accepted = self.journal.accept([sample(task) for task in tasks], self.clock.wall())
+        self.sink.note_accepted(len(accepted), rows * chars)
 
     def of(self, kind: type[Event]) -> list[Event]:
         return [event for event in self.events if isinstance(event, kind)]
@@ -108,6 +110,21 @@ def test_once_a_batch_is_full_everything_that_waits_goes_with_it(tmp_path: Path)
         assert [rows for _, _, rows in bench.store.tries] == [tuple(range(13))]
         assert bench.times == [10.0]
         assert (bench.sink.spooled, bench.journal.spool_count()) == (0, 0)
+
+    played(tmp_path, script)
+
+
+def test_large_conversations_are_stored_before_a_batch_has_all_its_rows(tmp_path: Path) -> None:
+    async def script(bench: Workbench) -> None:
+        bench.accept(2, chars=LARGEST_BATCH_BYTES // 2 - 1)
+        await asyncio.sleep(10)
+        assert bench.store.tries == []
+        bench.accept(1, chars=2)
+        await asyncio.sleep(10)
+        assert (bench.times, bench.sink.spooled) == ([10.0], 0)
+        bench.accept(1)
+        await asyncio.sleep(10)
+        assert bench.times == [10.0]
 
     played(tmp_path, script)
 

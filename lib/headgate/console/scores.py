@@ -130,7 +130,7 @@ def _lines(found: Mapping[str, pl.DataFrame]) -> dict[str, Any]:
     over its environments, each counting the same, with its 95 % interval.
     """
     scored = {model: rows.filter(pl.col("score").is_not_null()) for model, rows in found.items()}
-    every = pl.concat([rows["finished_at"] for rows in scored.values()]).to_list() or [0.0]
+    every = [at for rows in scored.values() for at in rows["finished_at"]] or [0.0]
     range_s = max(every) - min(every)
     span_s = next((span for span in _SPANS_S if range_s <= POINTS * span), _SPANS_S[-1])
     lines = []

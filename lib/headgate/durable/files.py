@@ -6,9 +6,13 @@ import contextlib
 import errno
 import os
 import secrets
+import stat
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
+
+from headgate.core.errors import InvalidInputError
 
 _NO_HARD_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS})
 
@@ -37,6 +41,27 @@ def write_whole(files: Mapping[Path, bytes]) -> None:
     finally:
         for temporary in written.values():
             temporary.unlink(missing_ok=True)
+
+
+def private_folder(name: str) -> Path:
+    """Return this user's own folder of a name among the system's temporary files, creating it if needed.
+
+    Raises:
+        InvalidInputError: it cannot be created, or others may write in it: any user may create it first, or a link.
+    """
+    folder, whose = Path(tempfile.gettempdir()) / f"headgate-{name}-{os.getuid()}", "no folder"
+    try:
+        with contextlib.suppress(FileExistsError):
+            folder.mkdir(mode=0o700)
+        found = folder.lstat()
+        if stat.S_ISDIR(found.st_mode):
+            if found.st_uid == os.getuid() and not found.st_mode & 0o022:
+                return folder
+            whose = f"owned by user {found.st_uid}, mode {found.st_mode & 0o7777:o}"
+    except OSError as error:
+        whose = str(error)
+    said = f"{folder} must be a folder that only user {os.getuid()} may write in ({whose})"
+    raise InvalidInputError(said, next_step="Remove it, or set TMPDIR to a folder of your own.")
 
 
 def written_beside(target: Path, data: bytes) -> Path:

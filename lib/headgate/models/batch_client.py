@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -28,6 +29,9 @@ _MOST_PAGES: Final = 20
 _ERROR_BYTES: Final = 64 * 1024
 _LINE_BYTES: Final = 16 * 1024 * 1024 + _ERROR_BYTES
 _RESULT_BYTES: Final = 2**30
+_REST: Final = 4.0
+"""How long to rest after reading results, as a multiple of the CPU time that it took: models share the processor."""
+
 _PATIENCE_S: Final = 600.0
 """Timeout for uploading a file, and for reading one."""
 
@@ -144,10 +148,9 @@ class BatchClient:
             async with self._answered(
                 "GET", model, f"files/{quote(file_id, safe='')}/content", _PATIENCE_S
             ) as response:
-                async for line in _lines(response, _LINE_BYTES):
-                    found = _result(line)
-                    if found is not None:
-                        yield found
+                async for found in _results(response, _LINE_BYTES):
+                    for one in found:
+                        yield one
 
     async def _asked(
         self, method: str, model: Model, path: str, deadline_s: float | None = None, **more: Any
@@ -193,11 +196,12 @@ class BatchClient:
         raise failed  # outside of `except`: the transport's exceptions carry request headers, and so the key
 
 
-async def _lines(response: aiohttp.ClientResponse, longest: int) -> AsyncIterator[bytes]:
-    """Yield the lines of a response except those that are too long; read at most `_RESULT_BYTES`."""
+async def _results(response: aiohttp.ClientResponse, longest: int) -> AsyncIterator[list[tuple[str, ChatReply | None]]]:
+    """Yield the results in a response, some at a time, of lines that are not too long; read at most `_RESULT_BYTES`."""
     rest, is_skipping, received = bytearray(), False, 0
     async for data in response.content.iter_any():
-        received += len(data)
+        began, received = time.thread_time(), received + len(data)
+        found: list[tuple[str, ChatReply | None]] = []
         if received > _RESULT_BYTES:
             response.close()
             return
@@ -205,16 +209,18 @@ async def _lines(response: aiohttp.ClientResponse, longest: int) -> AsyncIterato
         for part in whole:
             rest += part
             if rest and not is_skipping and len(rest) <= longest:
-                yield bytes(rest)
+                found += filter(None, [_result(rest)])
             rest, is_skipping = bytearray(), False
         rest += end
         if len(rest) > longest:
             rest, is_skipping = bytearray(), True
+        await asyncio.sleep(_REST * (time.thread_time() - began))
+        yield found
     if rest and not is_skipping:
-        yield bytes(rest)
+        yield list(filter(None, [_result(rest)]))
 
 
-def _result(line: bytes) -> tuple[str, ChatReply | None] | None:
+def _result(line: bytes | bytearray) -> tuple[str, ChatReply | None] | None:
     try:
         found: Any = json_value(line, most_values=2**20, halves="replaced")
     except orjson.JSONDecodeError:

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import errno
-import ipaddress
-import socket
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -19,7 +16,6 @@ from aiohttp.abc import AbstractCookieJar
 
 from headgate import __version__
 from headgate.core import COUNTS, ChatError, ChatReply, Clock, ErrorKind, Message, Model, SystemClock, redacted
-from headgate.core.addresses import is_metadata_address
 from headgate.core.rates import RateNote
 from headgate.environments import NativeForm, tool_forms
 from headgate.models.answer import (
@@ -32,6 +28,7 @@ from headgate.models.answer import (
 )
 from headgate.models.rate_headers import lasting, rate_notes
 from headgate.models.wire import TASK_HEADER, TASK_HEADER_OPTION
+from headgate.net.connector import READ_BUFFER_BYTES, Connector
 
 KEEPALIVE_S: Final = 4.0
 """Below the 5 s after which llama.cpp, uvicorn and Node close an idle connection."""
@@ -83,7 +80,8 @@ class Connections:
         return await self._stack.enter_async_context(
             aiohttp.ClientSession(
                 # No limit here: request admission and `max_parallel` bound the requests in flight.
-                connector=aiohttp.TCPConnector(limit=0, ttl_dns_cache=60, socket_factory=_guarded_socket, **options),
+                connector=Connector(**options),
+                read_bufsize=READ_BUFFER_BYTES,
                 cookie_jar=jar,
                 timeout=aiohttp.ClientTimeout(total=None, connect=self._connect_s, sock_connect=self._connect_s),
                 trace_configs=[_note_reuse()],
@@ -122,18 +120,6 @@ def _note_reuse() -> aiohttp.TraceConfig:
     trace = aiohttp.TraceConfig()
     trace.on_connection_reuseconn.append(reused)
     return trace
-
-
-def _guarded_socket(address: Any) -> socket.socket:
-    """Return a socket for a resolved address; refuse addresses of cloud metadata services, which give out credentials.
-
-    The roster already refuses such hosts by name; this also covers names that resolve to one.
-    """
-    family, kind, protocol, _, target = address
-    host = ipaddress.ip_address(str(target[0]).split("%")[0])
-    if is_metadata_address(host):
-        raise PermissionError(errno.EACCES, f"link-local or metadata address {host} is never a model endpoint")
-    return socket.socket(family=family, type=kind, proto=protocol)
 
 
 _MAX_ERROR_BODY_BYTES: Final = 64 * 1024

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -171,7 +172,7 @@ class HttpTaskProvider:
         for model in self._models:
             try:
                 demand += await self._tasks_of(model, now)
-            except (httpx.HTTPError, httpx.InvalidURL, ValidationError) as error:
+            except (httpx.HTTPError, httpx.InvalidURL, ValidationError, TimeoutError) as error:
                 failed = error
                 if not isinstance(error, httpx.HTTPStatusError | ValidationError):
                     break
@@ -180,7 +181,9 @@ class HttpTaskProvider:
         self._failures = 0 if failed is None else self._failures + 1
         if failed is None:
             return demand, ()
-        why = f"task provider {self._url} failed: {failed!r}"
+        limit_s = self._client.timeout.read
+        said = f"no whole answer within {limit_s:g} s" if isinstance(failed, TimeoutError) else repr(failed)
+        why = f"task provider {self._url} failed: {said}"
         if not demand:
             raise TaskProviderError(why) from failed
         return demand, [TaskProviderFailed(why, wait_s)]
@@ -190,7 +193,10 @@ class HttpTaskProvider:
         self._models = tuple(models)
 
     async def _tasks_of(self, model: Model, now: float) -> list[Demand]:
-        async with self._client.stream("GET", f"{self._url}/tasks/{model.uid}") as response:
+        async with (
+            asyncio.timeout(self._client.timeout.read),  # the client's own is for each piece of an answer
+            self._client.stream("GET", f"{self._url}/tasks/{model.uid}") as response,
+        ):
             response.raise_for_status()
             listed = await read_up_to_limit(response)  # a truncated list fails to parse
         return [

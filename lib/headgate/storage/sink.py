@@ -24,7 +24,7 @@ from headgate.core.events import (
 from headgate.storage.batches import StoredBatch
 from headgate.storage.journal import Journal
 from headgate.storage.journal_database import JOURNAL_AWAY
-from headgate.storage.spool import SpooledBatch, SpoolState
+from headgate.storage.spool import LARGEST_BATCH_BYTES, SpooledBatch, SpoolState
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -179,6 +179,7 @@ class Sink:
         self._wake = asyncio.Event()
         self._finishing = asyncio.Event()
         self._spool = SpoolState(0, None, 0)
+        self._chars = 0
         self._failures = 0
         self._rng = random.Random(0)
         self.stored = 0
@@ -190,8 +191,9 @@ class Sink:
         """Number of this process's samples that wait to be stored."""
         return self._spool.rows
 
-    def note_accepted(self, rows: int) -> None:
-        """Note that rows have entered the spool."""
+    def note_accepted(self, rows: int, chars: int = 0) -> None:
+        """Note that rows have entered the spool, with conversations of so many characters."""
+        self._chars += chars
         if not rows:
             return
         now = self._now()
@@ -235,7 +237,7 @@ class Sink:
 
     def _is_due(self, now: float) -> bool:
         spool = self._spool
-        if spool.assigned or spool.rows >= self._rules.batch_size:
+        if spool.assigned or spool.rows >= self._rules.batch_size or self._chars >= LARGEST_BATCH_BYTES:
             return True
         return spool.oldest_at is not None and now >= spool.oldest_at + self._rules.max_wait_s
 
@@ -249,8 +251,10 @@ class Sink:
                 began = self._clock.monotonic()
                 stored = await self._store.put_batch(batch.batch_id, list(batch.samples))
                 await self._journal.call(journal.batch_stored, batch.batch_id)
+                self._chars = max(0, self._chars - sum(len(one.conversation) for one in batch.samples))
                 self._tell(stored, self._clock.monotonic() - began)
             self._spool = await self._journal.call(journal.spool_state)
+            self._chars = self._chars if self._spool.rows else 0
         except (errors.StoreError, *JOURNAL_AWAY) as error:
             # A journal on a full disk is like an unavailable store: the batch keeps its id, which the store knows.
             return self._failed(batch, error)

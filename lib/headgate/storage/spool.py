@@ -38,7 +38,7 @@ _LARGEST_CHUNK: Final = 256
 _CHUNK_CHARS: Final = 4_000_000
 """Maximum characters of the conversations in one row with several samples."""
 
-_BATCH_BYTES: Final = 32_000_000
+LARGEST_BATCH_BYTES: Final = 32_000_000
 """Maximum serialised size of a batch of several rows; it takes about ten times as much memory while it is stored."""
 
 _SAMPLE_FIELDS: Final = frozenset(field.name for field in fields(Sample))
@@ -112,7 +112,7 @@ class Spool:
         if row is not None:
             return BatchId(row[0])
         taken: list[int] = []
-        room, room_bytes = at_most, _BATCH_BYTES
+        room, room_bytes = at_most, LARGEST_BATCH_BYTES
         too_large: tuple[int, float] | None = None
         for position, rows, accepted_at, size in self._db.run("free_chunks", (self._holder,)):
             if rows > room:

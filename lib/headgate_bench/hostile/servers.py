@@ -88,6 +88,7 @@ SENDS: Final[Mapping[str, Callable[[str], Iterator[bytes]]]] = {
     "endless-head": _for_ever(_OK, b"X-Padding: " + b"x" * 4000 + b"\r\n"),
     "endless-1xx": _for_ever(b"", b"HTTP/1.1 100 Continue\r\n\r\n" * 100),
     "endless-error": _for_ever(b"HTTP/1.1 500 Oops\r\n\r\n", b"x" * 65_536),
+    "tiny-chunks": _for_ever(_OK + b"Transfer-Encoding: chunked\r\n\r\n", b"1\r\nx\r\n" * 5000),
     "endless-chunk-size": _for_ever(_OK + b"Transfer-Encoding: chunked\r\n\r\n", b"0" * 4000),
     "claimed-length": _once(lambda _: _JSON + b"Content-Length: 99999999999999999\r\n\r\n{"),
     "deep": _once(lambda _: _whole(b"[" * 2_000_000)),
@@ -117,7 +118,7 @@ async def endpoints(ground: Ground) -> Tally:
     plan = SimulationPlan(mean_s=0.05, cv=0.0, cap=64)
     async with _hostile() as hostile, ChatClient(_SETTINGS) as client, provider(plan) as good:
         tally = await ground.tried(_requests(hostile, client, max(1, ground.tries // 10), ground.rng), at_once=8)
-        names = ("events-without-text", "comments", "thoughts", "unterminated-line")
+        names = ("events-without-text", "comments", "thoughts", "tiny-chunks")
         siege = [partial(client.chat, hostile(name, "sk-siege", True), _HELLO) for name in names]
         ask = partial(client.chat, Model(SIMULATED, base_url=good.base_url), _HELLO)
         return await ground.besieged(tally, ask, attackers(siege))

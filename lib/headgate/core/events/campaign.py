@@ -398,7 +398,7 @@ class CheckpointsSkipped(Event):
 
 
 class CheckpointsUnread(Event, log_level=WARNING):
-    """The checkpoints, or their store or a part of it, or the journal cannot be read now; that is tried again later."""
+    """The checkpoints, the store of scores or the journal cannot be read now; that is tried again later."""
 
     place: str
     error: str

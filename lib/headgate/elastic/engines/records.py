@@ -4,35 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import os
-import tempfile
 from pathlib import Path
-from typing import Final
 from urllib.parse import urlsplit
 
 import orjson
 
-from headgate.durable.files import write_whole
+from headgate.durable.files import private_folder, write_whole
 from headgate.durable.locks import FileLock, LockHeldError
-from headgate.elastic.errors import EngineError, InvalidElasticError, WorkerClaimedError
-
-_ELSEWHERE: Final = "Remove it, or set TMPDIR to a folder of your own."
-
-
-def state_folder() -> Path:
-    """Return this user's folder for claims and records of engines on this machine, creating it if needed.
-
-    Raises:
-        InvalidElasticError: it cannot be created, or belongs to another user.
-    """
-    folder = Path(tempfile.gettempdir()) / f"headgate-elastic-{os.getuid()}"
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        owner = folder.stat().st_uid
-    except OSError as error:
-        raise InvalidElasticError(f"the folder {folder} cannot be created: {error}", next_step=_ELSEWHERE) from None
-    if owner != os.getuid():  # any user may create folders in a temporary folder
-        raise InvalidElasticError(f"the folder {folder} belongs to user {owner}", next_step=_ELSEWHERE)
-    return folder
+from headgate.elastic.errors import EngineError, WorkerClaimedError
 
 
 def file_name(address: str) -> str:
@@ -52,7 +31,7 @@ class ReleasedTags:
     """
 
     def __init__(self, address: str, folder: Path | None = None) -> None:
-        self._path = (folder or state_folder()) / f"{file_name(address)}.released"
+        self._path = (folder or private_folder("elastic")) / f"{file_name(address)}.released"
         self._incarnation = ""
         self._tags: set[str] = set()
         self._load()
@@ -118,7 +97,7 @@ def claim(address: str, holder: str) -> FileLock:
     Raises:
         WorkerClaimedError: it belongs to another pool, of this process or another one.
     """
-    claimed = FileLock(state_folder() / f"{file_name(same_for_all(address))}.claim")
+    claimed = FileLock(private_folder("elastic") / f"{file_name(same_for_all(address))}.claim")
     try:
         claimed.take(f"pool {holder!r} of process {os.getpid()}")
     except LockHeldError as error:

@@ -164,10 +164,12 @@ class AgentGymServer:
     def __init__(self, dialect: Dialect, url: str, timeout_s: float) -> None:
         import aiohttp  # noqa: PLC0415 - too slow to import for every command that lists environments
 
+        from headgate.net.connector import READ_BUFFER_BYTES, Connector  # noqa: PLC0415 - as above
+
         self.dialect = dialect
         self._url = url.rstrip("/")
         self._timeout_s = timeout_s
-        self._http = aiohttp.ClientSession()
+        self._http = aiohttp.ClientSession(connector=Connector(), read_bufsize=READ_BUFFER_BYTES)
 
     async def __aenter__(self) -> Self:
         return self
@@ -233,7 +235,8 @@ class AgentGymServer:
         given: dict[str, Any] = {"params": body} if method == "GET" else {"json": body} if body is not None else {}
         timeout = aiohttp.ClientTimeout(total=limit_s)
         try:
-            async with self._http.request(method, self._url + path, timeout=timeout, **given) as response:
+            url, given["allow_redirects"] = self._url + path, False  # to read what only this machine may
+            async with self._http.request(method, url, timeout=timeout, **given) as response:
                 status = response.status
                 content = await response.content.readexactly(MAX_ANSWER_BYTES + 1)
         except asyncio.IncompleteReadError as ended:
@@ -243,7 +246,8 @@ class AgentGymServer:
         except (aiohttp.ClientError, OSError, ValueError) as error:
             raise self._failed(f"cannot be reached for {method} {path}: {type(error).__name__}: {error}") from None
         if status != 200:
-            raise self._failed(f"answered {method} {path} with status {status}: {_shown(content)}")
+            said = "a redirect, which is not followed" if 300 <= status < 400 else _shown(content)
+            raise self._failed(f"answered {method} {path} with status {status}: {said}")
         if len(content) > MAX_ANSWER_BYTES:
             raise self._failed(f"answered {method} {path} with more than {MAX_ANSWER_BYTES:,} bytes")
         try:

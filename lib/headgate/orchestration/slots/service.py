@@ -7,14 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import os
-import tempfile
 from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from pathlib import Path
 from typing import Any, Final, Literal
 from uuid import UUID
 
@@ -28,6 +25,7 @@ from prefect.settings import get_current_settings
 from headgate.admission.bank import LimitSeen, Peer
 from headgate.core import errors
 from headgate.core.audit import record_change
+from headgate.durable.files import private_folder
 from headgate.durable.locks import FileLock
 
 REGISTER_PREFIX: Final = "headgate_slots_"
@@ -128,16 +126,14 @@ class MachineLock:
     """
 
     def __init__(self, api_url: str) -> None:
-        name = hashlib.blake2b(api_url.encode(), digest_size=8).hexdigest()
-        self._path = Path(tempfile.gettempdir()) / f"headgate-slots-{os.getuid()}" / f"{name}.lock"
+        self._name = f"{hashlib.blake2b(api_url.encode(), digest_size=8).hexdigest()}.lock"
         self._turn = asyncio.Lock()
         self._lock: FileLock | None = None
 
     async def __aenter__(self) -> None:
         await self._turn.acquire()
-        lock = FileLock(self._path)
         try:
-            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            lock = FileLock(private_folder("slots") / self._name)
             waiting = asyncio.get_running_loop().run_in_executor(None, lambda: lock.take(waits=True))
             try:
                 await asyncio.shield(waiting)
