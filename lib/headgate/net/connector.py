@@ -53,7 +53,8 @@ class _Reader(ResponseHandler):
             if len(self._buffer) > _MOST_HEADS:
                 self._refusal = OSError(f"more than {_MOST_HEADS} answers to one request; the rest was not read")
                 transport.abort()
-        now, share = time.monotonic(), _SHARE / max(1, len(self._costly))
+        # Only costly ones divide it: whoever needs less than all of it is never slowed down by them.
+        now, share = time.monotonic(), _SHARE / (len(self._costly) if self in self._costly else 1)
         left_s = max(0.0, self._owed_s - (now - self._counted_at) * share)
         self._owed_s, self._counted_at = left_s + time.thread_time() - began, now
         (self._costly.discard if self._owed_s < _COSTLY_S else self._costly.add)(self)
