@@ -247,7 +247,7 @@ async def test_a_server_whose_answer_drips_for_ever_has_failed() -> None:
     async with server, httpx.AsyncClient(timeout=0.2) as client:
         provider = HttpTaskProvider(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", client)
         provider.roster_changed([MODEL])
-        with pytest.raises(TaskProviderError, match="no whole answer within 0.2 s"):
+        with pytest.raises(TaskProviderError, match=r"no whole answer within 0\.2 s"):
             await asyncio.wait_for(provider.take(NOW), 20)
         gone.set()
     assert provider.next_at(NOW) == NOW + 5.0
