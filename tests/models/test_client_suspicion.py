@@ -15,7 +15,6 @@ import pytest
 
 from headgate.core import ChatError, ErrorKind, Model, Secret, SystemClock
 from headgate.models import BatchClient, BatchStatus, ChatClient, ClientSettings
-from headgate.net import connector
 from tests.models.doubles import HELLO, ask_once, failure_of
 from tests.models.raw_server import Script, always, completion, raw_server, read_request, response
 
@@ -331,32 +330,6 @@ def endless(begin: bytes, piece: bytes) -> Script:
             await writer.drain()
 
     return script
-
-
-class DearClock:
-    """By which each look at the CPU's clock, two for each reading, comes 5 ms after the one before."""
-
-    monotonic = staticmethod(time.monotonic)
-
-    def __init__(self) -> None:
-        self.looks = 0
-
-    def thread_time(self) -> float:
-        self.looks += 1
-        return self.looks * 0.005
-
-
-async def test_connections_that_are_costly_to_read_rest(monkeypatch: pytest.MonkeyPatch) -> None:
-    begin = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
-    clock = DearClock()
-    monkeypatch.setattr(connector, "time", clock)
-    async with raw_server(endless(begin, b"800\r\n%s\r\n" % (b"x" * 2048))) as url, ChatClient() as client:
-        asking = [asyncio.create_task(client.chat(model(url), HELLO)) for _ in range(20)]
-        await asyncio.wait(asking, timeout=1.0)
-        for task in asking:
-            task.cancel()
-        await asyncio.gather(*asking, return_exceptions=True)
-    assert 20 <= clock.looks // 2 <= 200  # without rests, thousands
 
 
 async def test_of_endless_informational_answers_a_few_are_read() -> None:

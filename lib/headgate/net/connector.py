@@ -18,9 +18,8 @@ from headgate.core.addresses import is_metadata_address
 _SHARE: Final = 0.02
 """Maximum share of the time for parsing what costly connections send, all together; reading takes four times that."""
 
-_BURST_S: Final = 0.05  # of CPU time, for all of them; an answer of the maximum size takes a tenth of it
-_COSTLY_S: Final = 0.002  # beyond its share, from which a connection is costly: some hundred packets at once
-_LONGEST_REST_S: Final = 10.0
+_BURST_S: Final = 0.05  # of CPU time beyond its share, which a connection may take; one of 4 MB takes half of it
+_LONGEST_REST_S: Final = 30.0
 _MOST_HEADS: Final = 16  # unread on one connection: each answer has one, after perhaps a few informational ones
 READ_BUFFER_BYTES: Final = 8 * 1024
 """What is parsed before the reader takes it out: at most twice as many bytes, or 512 chunks."""
@@ -47,33 +46,34 @@ class _Reader(ResponseHandler):
     def data_received(self, data: bytes) -> None:
         began, transport = time.thread_time(), self.transport
         for start in range(0, len(data) or 1, READ_BUFFER_BYTES):
-            if transport is None or transport.is_closing():
+            if transport is None or (start and transport.is_closing()):
                 return
             super().data_received(data[start : start + READ_BUFFER_BYTES])
             if len(self._buffer) > _MOST_HEADS:
                 self._refusal = OSError(f"more than {_MOST_HEADS} answers to one request; the rest was not read")
                 transport.abort()
-        # Only costly ones divide it: whoever needs less than all of it is never slowed down by them.
+        # Only costly ones divide it: whoever needs less than all of it is not slowed down by them.
         now, share = time.monotonic(), _SHARE / (len(self._costly) if self in self._costly else 1)
         left_s = max(0.0, self._owed_s - (now - self._counted_at) * share)
         self._owed_s, self._counted_at = left_s + time.thread_time() - began, now
-        (self._costly.discard if self._owed_s < _COSTLY_S else self._costly.add)(self)
-        rest_s = (self._owed_s - _BURST_S / max(1, len(self._costly))) * len(self._costly) / _SHARE
-        if rest_s > 0 and self in self._costly and transport is not None and not self._rests:
+        if self._owed_s <= _BURST_S:
+            self._costly.discard(self)
+            return
+        self._costly.add(self)
+        if not self._rests:
             self._rests = True
-            transport.pause_reading()
+            self._pause_transport_reading()
+            rest_s = (self._owed_s - _BURST_S) * len(self._costly) / _SHARE
             self._loop.call_later(min(rest_s, _LONGEST_REST_S), self._wake)
 
-    def resume_reading(self, resume_parser: bool = True) -> None:
-        if self._rests:
-            self._reading_paused = False  # what is left to do then
-        else:
-            super().resume_reading(resume_parser)
+    def _resume_transport_reading(self) -> None:
+        if not self._rests:  # what has been received is parsed nevertheless
+            super()._resume_transport_reading()
 
     def _wake(self) -> None:
         self._rests = False
-        if self.transport is not None and not self._reading_paused:
-            super().resume_reading()
+        if not self._reading_paused and not self._buffer_paused:
+            super()._resume_transport_reading()
 
     def connection_lost(self, exc: BaseException | None) -> None:
         self._costly.discard(self)

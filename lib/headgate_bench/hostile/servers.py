@@ -89,6 +89,7 @@ SENDS: Final[Mapping[str, Callable[[str], Iterator[bytes]]]] = {
     "endless-1xx": _for_ever(b"", b"HTTP/1.1 100 Continue\r\n\r\n" * 100),
     "endless-error": _for_ever(b"HTTP/1.1 500 Oops\r\n\r\n", b"x" * 65_536),
     "tiny-chunks": _for_ever(_OK + b"Transfer-Encoding: chunked\r\n\r\n", b"1\r\nx\r\n" * 5000),
+    "endless-gzip-name": _for_ever(_NAMED_GZIP, b"1\r\nx\r\n" * 5000),
     "endless-chunk-size": _for_ever(_OK + b"Transfer-Encoding: chunked\r\n\r\n", b"0" * 4000),
     "claimed-length": _once(lambda _: _JSON + b"Content-Length: 99999999999999999\r\n\r\n{"),
     "deep": _once(lambda _: _whole(b"[" * 2_000_000)),
