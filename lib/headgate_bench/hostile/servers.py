@@ -39,6 +39,9 @@ _LATE_S: Final = 4.0
 _OK: Final = b"HTTP/1.1 200 OK\r\n"
 _STREAM: Final = _OK + b"Content-Type: text/event-stream\r\n\r\n"
 _JSON: Final = _OK + b"Content-Type: application/json\r\n"
+_PACKED: Final = (
+    _OK + b"Transfer-Encoding: chunked\r\nContent-Encoding: gzip\r\n\r\na\r\n\x1f\x8b\x08\x08\0\0\0\0\0\x03\r\n"
+)
 REACHED: Final = "the request was sent on"
 """The answer at the address to which this endpoint redirects."""
 
@@ -89,7 +92,7 @@ SENDS: Final[Mapping[str, Callable[[str], Iterator[bytes]]]] = {
     "endless-1xx": _for_ever(b"", b"HTTP/1.1 100 Continue\r\n\r\n" * 100),
     "endless-error": _for_ever(b"HTTP/1.1 500 Oops\r\n\r\n", b"x" * 65_536),
     "tiny-chunks": _for_ever(_OK + b"Transfer-Encoding: chunked\r\n\r\n", b"1\r\nx\r\n" * 5000),
-    "endless-gzip-name": _for_ever(_NAMED_GZIP, b"1\r\nx\r\n" * 5000),
+    "endless-gzip-name": _for_ever(_PACKED, b"1\r\nx\r\n" * 5000),
     "endless-chunk-size": _for_ever(_OK + b"Transfer-Encoding: chunked\r\n\r\n", b"0" * 4000),
     "claimed-length": _once(lambda _: _JSON + b"Content-Length: 99999999999999999\r\n\r\n{"),
     "deep": _once(lambda _: _whole(b"[" * 2_000_000)),
