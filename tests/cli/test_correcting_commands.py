@@ -50,7 +50,7 @@ def test_invalidated_samples_are_told_left_out_and_taken_again_once(headgate: Co
     assert _rows(headgate, "select count(*) from stored where model = 'baseline-greedy@main'") == [(8,)]
     assert headgate(*RUN).document["samples"] == 0
     final = headgate("invalidate", "--undo", *GREEDY)
-    assert "4 samples stay invalid: their tasks are sampled again." in final.out
+    assert "4 samples left invalid: another sample of the task counts, or is still to be taken." in final.out
 
 
 def test_a_mark_names_its_samples_and_conditions_in_sql_do(headgate: Command, sampled: None) -> None:

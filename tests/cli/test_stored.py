@@ -149,8 +149,8 @@ def test_a_query_shows_the_beginning_of_long_cells_and_says_where_they_are_whole
 
 def test_a_query_in_json_loses_no_column_of_a_name_and_no_large_number(headgate: Command) -> None:
     asyncio.run(_put(Path(".headgate/samples"), sample(0)))
-    said = headgate("query", "select 1 as score, 2 as score, 3 as score, sum(1::bigint << 62) * 8 as seeds", "--json")
-    assert said.document == [{"score": 1, "score_2": 2, "score_3": 3, "seeds": str(2**65)}]
+    said = headgate("query", "select 1 a, 2 a, 3 a_2, sum(1::bigint << 62) * 8 as seeds, [seeds] as many", "--json")
+    assert said.document == [{"a": 1, "a_2": 2, "a_2_2": 3, "seeds": str(2**65), "many": [str(2**65)]}]
 
 
 def test_a_query_without_rows_prints_no_empty_table(headgate: Command) -> None:

@@ -159,6 +159,7 @@ def test_an_endpoint_that_changed_who_answers_is_told_with_when_and_how_often() 
     first = "gpt-x fp_1 since 1970-01-01 00:00 UTC (samples: 2)"
     second = "gpt-x fp_2 since 1970-01-01 00:02 UTC (samples: 1)"
     assert told == f"The endpoint of a@main changed; answered by {first}, {second}."
+    assert served_notes(rows.with_columns(pl.from_epoch(pl.col("finished_at").cast(pl.Int64)))) == (told,)
     assert served_notes(rows.drop("served_model")) == ()
 
 

@@ -58,6 +58,7 @@ async def follow(
             "journal": journal or str(folder / "journal"),
             "campaign": "training",
             "notify_command": notify,
+            "indifference": 0.02,  # as a machine's configuration may have it; two runs must not wait for each other
         },
         environ={},
     ).settings

@@ -162,6 +162,26 @@ async def test_a_server_that_fails_for_one_model_gives_the_others_their_tasks(
     assert provider.next_at(NOW) == NOW + 5.0
 
 
+async def test_a_model_without_an_answer_takes_nobody_s_turn_twice(
+    url: str, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def do_get(self: Tasks) -> None:
+        if self.path == "/tasks/7":
+            self.close_connection = True
+        else:
+            answer(self)
+
+    answer = Tasks.do_GET
+    monkeypatch.setattr(Tasks, "do_GET", do_get)
+    Tasks.body = b'[{"env": "e", "task_id": 1}]'
+    provider = HttpTaskProvider(url, client)
+    provider.roster_changed([Model(f"acme/{uid}", uid=uid) for uid in (7, 8)])
+    with pytest.raises(TaskProviderError):
+        await provider.take(NOW)
+    demand, _ = await provider.take(NOW)
+    assert [one.model for one in demand] == ["acme/8@main"]
+
+
 @pytest.mark.parametrize("address", ["http://127.0.0.1:1", "http://[half", "no-scheme"])
 async def test_an_address_that_nobody_answers_is_the_same_typed_error(address: str, client: httpx.AsyncClient) -> None:
     provider = HttpTaskProvider(address, client)

@@ -95,13 +95,15 @@ def _show_invalidated(done: storage.Invalidated, opened: int, *, dry_run: bool) 
     if not (done.pairs or done.final or opened):
         say(f"0 samples {verb}: none of those chosen {'is invalid' if done.is_undo else 'counts'}")
         return
-    print_table(
-        f"{counted(done.samples, 'sample')} {verb}{marked}", ("model", "environment", "samples"), done.pairs, right=(2,)
-    )
+    if done.pairs:
+        title, columns = f"{counted(done.samples, 'sample')} {verb}{marked}", ("model", "environment", "samples")
+        print_table(title, columns, done.pairs, right=(2,))
     if opened:
         say(f"{counted(opened, 'task')} will be sampled again by a run of the campaign.")
     if done.final:
-        say(f"{counted(done.final, 'sample')} stay invalid: their tasks are sampled again.")
+        say(
+            f"{counted(done.final, 'sample')} left invalid: another sample of the task counts, or is still to be taken."
+        )
 
 
 _ROWS_AT_ONCE: Final = 10_000

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
+from itertools import chain, count
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
@@ -57,12 +58,19 @@ def query(
 
 def _distinct(columns: Sequence[str]) -> list[str]:
     """Return the names of columns, the second of a name as NAME_2, so that no value of a row is lost in an object."""
-    before = [columns[:place].count(name) for place, name in enumerate(columns)]
-    return [f"{name}_{n + 1}" if n else name for name, n in zip(columns, before, strict=True)]
+    found: list[str] = []
+    for name in columns:
+        names = chain((name,), (f"{name}_{n}" for n in count(2)))
+        found.append(next(one for one in names if one not in found))
+    return found
 
 
 def _fitting(value: object) -> object:
     """Return a value of a query; a whole number of more than 64 bits, such as a sum of seeds, as text."""
+    if isinstance(value, list | tuple):
+        return [*map(_fitting, value)]
+    if isinstance(value, dict):
+        return {key: _fitting(one) for key, one in value.items()}
     return str(value) if isinstance(value, int) and not -(2**63) <= value < 2**64 else value
 
 

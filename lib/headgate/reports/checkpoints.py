@@ -135,12 +135,12 @@ def build_curve(samples: pl.DataFrame, steps: Mapping[str, int]) -> CheckpointCu
 
 def curve_rows(curve: CheckpointCurve) -> list[dict[str, str]]:
     """Return one row per checkpoint, the newest first."""
-    return [_row(curve, point) for point in reversed(curve.points)]
+    most = max((one.tasks for one in curve.points), default=0)
+    return [_row(curve, point, most) for point in reversed(curve.points)]
 
 
-def _row(curve: CheckpointCurve, point: CheckpointScore) -> dict[str, str]:
+def _row(curve: CheckpointCurve, point: CheckpointScore, most: int) -> dict[str, str]:
     mean, missing, made = point.mean, point.missing, point.difference
-    most = max(one.tasks for one in curve.points)
     return {
         "step": count(point.step),
         "checkpoint": point.model,

@@ -252,12 +252,19 @@ class Leaderboard:
         return tuple(dict.fromkeys(found))
 
 
+def in_seconds(samples: pl.DataFrame) -> pl.DataFrame:
+    """Return the samples with `finished_at` as a wall time in seconds, also if they have dates."""
+    if samples.schema["finished_at"].is_temporal():
+        return samples.with_columns(pl.col("finished_at").dt.epoch("us") / 1_000_000)
+    return samples
+
+
 def served_notes(samples: pl.DataFrame) -> tuple[str, ...]:
     """Return a sentence for each model whose endpoint has named several served models or fingerprints, and when."""
-    if samples.is_empty() or not set(SERVED) <= set(samples.columns):
+    if not set(SERVED) <= set(samples.columns):
         return ()
     by = pl.concat_str(pl.col(SERVED).cast(pl.String), separator=" ", ignore_nulls=True).alias("by")
-    named = samples.select("model", "finished_at", by).filter(pl.col("by") != "")
+    named = in_seconds(samples).select("model", "finished_at", by).filter(pl.col("by") != "")
     spans = named.group_by("model", "by").agg(pl.col("finished_at").min(), pl.len()).sort("model", "finished_at", "by")
     told: dict[str, list[str]] = {}
     for model, name, since, number in spans.iter_rows():
@@ -373,8 +380,7 @@ def _checked(samples: pl.DataFrame) -> pl.DataFrame:
     samples = samples.with_columns(
         pl.lit(None, dtype=kind).alias(name) for name, kind in optional.items() if name not in samples.columns
     )
-    if samples.schema["finished_at"].is_temporal():
-        samples = samples.with_columns(pl.col("finished_at").dt.epoch("us") / 1_000_000)
+    samples = in_seconds(samples)
     return distinct(samples.select(LEADERBOARD_COLUMNS).with_columns(pl.col("score").cast(pl.Float64).fill_nan(None)))
 
 

@@ -160,6 +160,7 @@ async def follow_checkpoints(
         if (given := getattr(order, name)) < 1:
             raise InvalidInputError(f"{name} must be >= 1 (got {given})")
     order.roster(Checkpoint(0, "0", "/", 0))
+    settings = settings.model_copy(update={"indifference": 0.0})  # each run has one checkpoint: there is none to rank
     store = store if store is not None else sample_store(settings)
     environments = sampled_environments(settings, judge)
     folder = CheckpointFolder(order.place, pattern=order.pattern, marker=order.marker, environ=environ)
@@ -202,6 +203,7 @@ class _Follower:
     _evaluated: dict[str, None] = field(default_factory=dict)
     _skipped: set[str] = field(default_factory=set)
     _damaged: set[str] = field(default_factory=set)
+    _away: set[str] = field(default_factory=set)
     _was_read: bool = False
     _was_sampled: bool = False
     _is_unread: bool = False
@@ -328,13 +330,16 @@ class _Follower:
                 await self._rest(error, "the journal", stop if self._was_sampled else None, until)
             else:
                 self._was_sampled = True
+                self._away.clear()
                 return result
 
     async def _rest(self, error: HeadgateError, place: str, stop: asyncio.Event | None, until: float) -> None:
-        """Report an error and wait before the next attempt; raise it instead if there is to be none."""
+        """Report an error once and wait before the next attempt; raise it instead if there is to be none."""
         if stop is None or stop.is_set() or asyncio.get_running_loop().time() >= until:
             raise error
-        await self._tell(CheckpointsUnread(place, error.message))
+        if place not in self._away:
+            self._away.add(place)
+            await self._tell(CheckpointsUnread(place, error.message))
         await until_set(stop, RETRY_S)
 
     async def _samples(self, stop: asyncio.Event | None = None, until: float = -math.inf) -> pl.DataFrame:
@@ -347,6 +352,7 @@ class _Follower:
         while True:
             try:
                 scan = await self.store.scan(columns=columns)
+                self._away.discard(self.store.url)
                 break
             except StoreError as error:
                 await self._rest(error, self.store.url, stop, until)

@@ -540,7 +540,9 @@ class Run:
             self._emit(SampleAccepted(sample))
         if self._parts.requests is not None:
             self._parts.requests.forget(accepted)
-        self._sink.note_accepted(len(accepted), sum(len(one.conversation) for one in samples))
+        self._sink.note_accepted(
+            len(accepted), sum(len(one.conversation) for one in samples if one.task_id in accepted)
+        )
 
     async def _recount(self) -> None:
         await recounted(self._parts, self.plan.store, self._started_at)

@@ -169,12 +169,13 @@ class HttpTaskProvider:
         """
         demand: list[Demand] = []
         failed: Exception | None = None
-        for model in self._models:
+        for place, model in enumerate(self._models, 1):
             try:
                 demand += await self._tasks_of(model, now)
             except (httpx.HTTPError, httpx.InvalidURL, ValidationError, TimeoutError) as error:
                 failed = error
                 if not isinstance(error, httpx.HTTPStatusError | ValidationError):
+                    self._models = self._models[place:] + self._models[:place]  # the others first, next time
                     break
         wait_s = self._poll_s if failed is None else self._retry_s * min(2 ** min(self._failures, 4), 10)
         self._next_at = now + wait_s

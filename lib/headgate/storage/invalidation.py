@@ -77,7 +77,7 @@ class Invalidated:
     Attributes:
         mark: id of the mark; empty if there was nothing to mark, or for a dry run.
         pairs: model, environment, and number of samples that change.
-        final: samples that an undo leaves unchanged, since their tasks are sampled again.
+        final: samples that an undo leaves invalid: another sample of their task counts, or is still to be taken.
         problems: what could not be read, and was skipped.
         is_undo: whether the samples count again.
         rows: the samples, without their conversations.
@@ -106,7 +106,8 @@ def invalidate(
         rows = rows.join(rescored, on="task_id", how="semi")
     elif what.undo:
         rows = rows.filter("invalid")
-        undone = _single(rows.filter(~pl.col("resample")), scan(objects, visible, Chosen(), _COLUMNS).frame)
+        others = Chosen(models=what.chosen.models, environments=what.chosen.environments)
+        undone = _single(rows.filter(~pl.col("resample")), scan(objects, visible, others, _COLUMNS).frame)
         final, rows = rows.height - undone.height, undone
     else:
         rows = rows.filter(~pl.col("invalid") | (~pl.col("resample") & what.resample))

@@ -144,19 +144,22 @@ class PolicyClient:
         """Return the policy's action for an observation.
 
         Raises:
-            PolicyFailedError: if the policy failed, with its traceback as `report`, its answer is not an action, or it
-                sent one that no observation had asked for: later ones would belong to the wrong observations.
+            PolicyFailedError: if the policy failed, with its traceback as `report`, its answer is not an action, or an
+                action had come before this observation: later ones would belong to the wrong observations.
             PolicyTimeoutError: if it took too long.
             PolicyLostError: if the connection ended, or was not open.
             PolicyRefusedError: if the server was given to a newer reservation.
             MalformedMessageError: if the observation cannot be encoded or the answer cannot be decoded.
         """
         async with self._exchange() as (connection, dialogue):
+            early: list[str | bytes] = []
             with suppress(TimeoutError):
                 async with asyncio.timeout(0):
-                    while True:  # what has come so far answers resets
-                        if dialogue.read(await connection.recv()) is not None:
-                            raise PolicyFailedError(f"{self.url} sent an action that no observation had asked for")
+                    while True:
+                        early.append(await connection.recv())
+            for frame in early:  # what has come so far answers resets
+                if await read_apart(dialogue.read, frame) is not None:
+                    raise PolicyFailedError(f"{self.url} sent an action that no observation had asked for")
             await connection.send(dialogue.observe(observation))
             while (action := await read_apart(dialogue.read, await connection.recv())) is None:
                 pass
