@@ -162,7 +162,7 @@ async def test_a_server_that_fails_for_one_model_gives_the_others_their_tasks(
     assert provider.next_at(NOW) == NOW + 5.0
 
 
-async def test_a_model_without_an_answer_takes_nobody_s_turn_twice(
+async def test_models_behind_one_without_an_answer_are_asked_first_the_next_time(
     url: str, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def do_get(self: Tasks) -> None:

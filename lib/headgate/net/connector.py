@@ -18,7 +18,7 @@ from headgate.core.addresses import is_metadata_address
 _SHARE: Final = 0.02
 """Maximum share of the time for parsing what costly connections send, all together; reading takes four times that."""
 
-_BURST_S: Final = 0.05  # of CPU time beyond its share, which a connection may take; one of 4 MB takes half of it
+_BURST_S: Final = 0.05  # of CPU time that a connection may take beyond its share; an answer of 4 MB takes half of it
 _LONGEST_REST_S: Final = 30.0
 _MOST_HEADS: Final = 16  # unread on one connection: each answer has one, after perhaps a few informational ones
 READ_BUFFER_BYTES: Final = 8 * 1024
